@@ -39,9 +39,9 @@ def test_diagnose_of_one_state(data: Data, tmp_path: Path) -> None:
     assert run("fit", data.train, "--out", tmp_path / "m", *SGD).status == 0
     found = run("diagnose", tmp_path / "m", "--json").json
     assert found["diagnostics"]["prediction"]["rhat"] is None
-    assert found["converged"] is None and "SGD looks for one best point" in found["verdict"]
+    assert found["converged"] is None and "SGD is an optimiser" in found["verdict"]
     ran = run("diagnose", tmp_path / "m", "--plots", tmp_path / "p")
-    assert ran.out.startswith("converged  SGD looks for one best point")
+    assert ran.out.startswith("converged  SGD is an optimiser")
     assert contents(tmp_path / "p") == {"rmse.png"}
     assert ran.err == "bayesmf: traces.png is not drawn: it needs two draws of a chain\n"
 

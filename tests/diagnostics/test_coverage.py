@@ -150,8 +150,8 @@ def test_few_ratings_cannot_show_that_all_is_well():
     assert "but with 1 test rating only gaps above" in calibrate(*mixtures(1)).verdict
     found = calibrate(*mixtures(60))
     end = (
-        f"but with 60 test ratings only gaps above {found.worst.allowed:.1f} points would be told "
-        "from chance there, so test on more to be sure."
+        f"but with 60 test ratings only gaps above {found.worst.allowed:.1f} points would "
+        "exceed chance there; use more test ratings."
     )
     assert found.verdict.endswith(end)
     assert told(0.0, 0.0, n=5_000).verdict.startswith("Intervals hold what they promise")

@@ -78,7 +78,7 @@ def test_every_fit_can_be_looked_at(picture, sampler, ratings, plt):
     check_text(ax.figure)
     check_legends(ax.figure)
     if isinstance(sampler, SGD) and picture == "convergence":
-        assert title(ax) == "SGD: one point, nothing to converge"
+        assert title(ax) == "SGD: optimiser, no draws"
     if isinstance(sampler, SGD) and picture == "uncertainty":
         assert title(ax).startswith("One draw ")
 

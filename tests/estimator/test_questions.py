@@ -126,7 +126,7 @@ def test_a_fit_that_did_not_converge_is_warned_of_once_with_what_to_do():
 def test_a_fit_that_ran_out_of_time_is_warned_of():
     model = BayesianMF(4, max_seconds=1e-9, random_state=0)
     (told,) = _told(model)
-    assert "The clock stopped it: fit with a larger max_seconds" in str(told.message)
+    assert "The time limit stopped it: fit with a larger max_seconds" in str(told.message)
     assert model.report_["convergence"]["converged"] is None
 
 
@@ -154,8 +154,8 @@ def _found(**changes):
         # As many chains as before: fewer would be judged more kindly.
         (
             {"target": "accurate", "chains": 4, "epochs": 500.0},
-            "sampler=Auto(n_chains=4, epochs=2000) in place of target.",
-            "--chains 4 --epochs 2000 in place of --target.",
+            "sampler=Auto(n_chains=4, epochs=2000) instead of target.",
+            "--chains 4 --epochs 2000 instead of --target.",
         ),
         (
             {"target": None, "rule": "SGHMC", "epochs": 70.5},
@@ -190,12 +190,12 @@ def test_one_number_in_every_form():
             assert text.startswith(word) and f"R-hat {rhat:.3f}" in text and "1.1" in text
     assert "not known: 3 passes" in verdict(_found(rhat=None, loss=None, passes=3))
     # What is above the limit in a short run may be so for want of draws alone.
-    assert "are too few to tell (R-hat 1.300); it takes 20." in verdict(_found(passes=12))
+    assert "are too few (R-hat 1.300); 20 are needed." in verdict(_found(passes=12))
     assert with_verdict(_found(passes=12))["converged"] is None
     assert with_verdict(_found(passes=12, rhat=1.0))["converged"] is True
     # One chain has not seen what another would find.
     assert "halves of the chain" in verdict(_found(chains=1))
-    assert "as far as one chain can tell" in verdict(_found(chains=1, rhat=1.0))
+    assert "as far as one chain shows" in verdict(_found(chains=1, rhat=1.0))
 
 
 def test_what_more_sampling_brings_is_told_where_it_is_known():

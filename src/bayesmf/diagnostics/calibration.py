@@ -1,4 +1,4 @@
-"""Do intervals hold what they promise? Coverage overall and by group, PIT, a verdict."""
+"""Calibration of prediction intervals: coverage overall and by group, PIT, a verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayesmf.wording import short
 FINE_LEVELS = tuple(range(50, 96))
 """Levels at which coverage is judged, in percent. Narrower intervals are rarely used, and whole
 stars make their coverage jump; beyond 95% there are too few ratings outside."""
-# A gap counts if it is larger than these, in points, and than so many standard errors. They were
+# A gap counts if it exceeds these tolerances, in points, and this many standard errors. They were
 # chosen on simulations, before any real ratings: with a model that is right, simulated test sets
 # (3,000 to 8,000 of each size, 46 levels x 17 curves) raise a false alarm in
 #     ratings         60    200    600   2,000  4,400  8,000  11,000  20,000
@@ -33,20 +33,19 @@ TOLERANCE, GROUP_TOLERANCE = 1.5, 3.0
 STANDARD_ERRORS = 4.0
 # Sides whose groups are by numbers of training ratings.
 COUNTED = ("user", "item")
-# Intervals hold more training ratings than others: beyond this share of them nothing is judged.
+# Intervals contain more training ratings than others: above this share of them there is no verdict.
 LEARNT_SHARE = 0.01
-# The level, in percent, that most people ask for: where intervals from here on are sound, they are
-# advised to ask for no less.
+# The usual level, in percent: if intervals from here on are calibrated, the advice is to use those.
 USUAL = 90
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 PIT_BINS = 20
-# Ratings with at most so many different values are stars, or some other scale of steps.
+# Ratings with at most this many distinct values are stars, or another discrete scale.
 FEW_VALUES = 30
 
 _TAILS = (100 - np.array(FINE_LEVELS)[::-1]) / 200  # ascending
-# What groups are called, by how many there are.
+# Names of groups, by number of groups.
 _COUNTS = (("all",), ("fewest", "most"), ("fewest", "middle", "most"))
 _MEASURES = (
     ("all",), ("lowest", "highest"), ("lowest", "middle", "highest"),
@@ -57,19 +56,18 @@ _MEASURES = (
 
 @dataclass(frozen=True)
 class Group:
-    """Test ratings that are alike in something that was known before they came.
+    """Group of test ratings, formed by a quantity known before they were observed.
 
     Attributes
     ----------
     side : {"user", "item", "error", "std"}
-        What they are grouped by: training ratings of their user, or of their item; how far the
-        user's training ratings are from their predictions (root mean square); or the standard
-        deviation that was predicted.
+        Grouping quantity: training ratings of the user or of the item, training RMSE of the user,
+        or predicted standard deviation.
     name : str
         Position among the groups of that side: "fewest", "middle", "most" or "all" by training
         ratings; "lowest", "second", "middle", "fourth" or "highest".
     low, high : int or float
-        The least and the most of it.
+        Range of the grouping quantity.
     n : int
         Number of test ratings.
     rmse : float
@@ -97,12 +95,12 @@ class Group:
 
     @property
     def coverage(self) -> dict[str, float]:
-        """Share of test ratings inside the interval, by level in percent, like that of `Scores`."""
+        """Share of test ratings inside the interval, by level in percent, as in `Scores`."""
         return {str(level): self.observed[FINE_LEVELS.index(level)] for level in LEVELS}
 
     @property
     def span(self) -> str:
-        """Range of what they are grouped by, as text."""
+        """Range of the grouping quantity, as text."""
         low, high = (
             f"{x:,}" if self.side in COUNTED else _digits(x) for x in (self.low, self.high)
         )
@@ -110,7 +108,7 @@ class Group:
 
     @property
     def label(self) -> str:
-        """Side and position in few words, for tables."""
+        """Side and position, for tables."""
         return f"{self.side}{'s' * (self.side in COUNTED)}, {self.name}"
 
     def __str__(self) -> str:
@@ -127,7 +125,7 @@ class Group:
 
 
 def _digits(x: float) -> str:
-    """A number with three digits, or all that stand before the point."""
+    """A number with three digits, or all digits before the point."""
     return f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
@@ -140,11 +138,11 @@ class Gap:
     group : Group or None
         Group of test ratings; None stands for all ratings.
     level : int
-        Coverage that the interval promises, in percent.
+        Nominal coverage of the interval, in percent.
     observed : float
         Share of the ratings inside.
     allowed : float
-        How far off it may be, in points: the larger of the tolerance and of what chance does.
+        Largest allowed deviation, in points: the larger of the tolerance and of chance.
 
     Examples
     --------
@@ -163,17 +161,17 @@ class Gap:
 
     @property
     def points(self) -> float:
-        """Observed less promised, in percentage points."""
+        """Observed minus nominal coverage, in percentage points."""
         return 100 * self.observed - self.level
 
     @property
     def counts(self) -> bool:
-        """Whether it is larger than what is allowed."""
+        """Whether it exceeds the allowed deviation."""
         return abs(self.points) > self.allowed
 
     @property
     def where(self) -> str:
-        """Whose ratings these are, in words."""
+        """Description of the group."""
         return "all ratings" if self.group is None else str(self.group)
 
     def __repr__(self) -> str:
@@ -183,11 +181,11 @@ class Gap:
 
 
 def allowed_gap(level: float, n: int, tolerance: float) -> float:
-    """Largest gap, in points, that n ratings may show: of the tolerance and what chance does.
+    """Largest allowed gap of n ratings, in points: the larger of the tolerance and of chance.
 
-    Standard errors alone would blame a model for the one rating of three that lies outside. The
-    second term is Bernstein's, which holds for few ratings and vanishes for many. No gap can be
-    larger than that of all ratings or none inside.
+    Standard errors alone would be too strict for few ratings; the second term is Bernstein's, which
+    is valid for few ratings and vanishes for many. It is at most the gap with all or no
+    ratings inside.
     """
     errors = STANDARD_ERRORS * math.sqrt(level * (100 - level) / n)
     chance = errors + 100 * STANDARD_ERRORS**2 / (6 * n)
@@ -204,16 +202,16 @@ def gaps_of(group: Group | None, observed: Sequence[float], n: int) -> list[Gap]
 
 
 def worst_of(gaps: Iterable[Gap]) -> Gap:
-    """Largest of gaps; one that counts before any that does not."""
+    """The largest gap; gaps that count come first."""
     return max(gaps, key=lambda gap: (gap.counts, abs(gap.points)))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well the predictive distribution of new ratings held on a test set.
+    """Calibration of the predictive distribution on a test set.
 
-    One number decides, `worst`: the largest gap between promised and observed coverage, over all
-    ratings and every group, over all levels from 50% to 95%.
+    The verdict depends on `worst`: the largest gap between nominal and observed coverage over all
+    ratings and all groups, at levels from 50% to 95%.
 
     Attributes
     ----------
@@ -221,19 +219,18 @@ class Calibration:
         RMSE, MAE, NLL, CRPS and coverage of all test ratings.
     groups : tuple of Group
         Thirds of the test ratings by training ratings of their user, then of their item; fifths by
-        how far their user's training ratings are from their predictions, then by the standard
-        deviation that was predicted. Equals stay together, so there may be fewer. All of these were
-        known before the test ratings came, so intervals that are right hold what they promise in
-        each group; groups by errors of the test ratings themselves would show gaps anyway. There
-        are none by training errors where the model lacks its training ratings.
+        training error of their user (if the model has its training ratings), then by predicted
+        standard deviation. Ties stay together, so there may be fewer groups. These quantities do
+        not depend on the test ratings, so correct intervals have their nominal coverage in each
+        group.
     pit : tuple of int
-        Histogram of the probability integral transform: test ratings by the probability that was
-        given to a smaller rating, in equal bins from 0 to 1.
+        Histogram of the probability integral transform: test ratings by predicted probability of a
+        smaller rating, in equal bins from 0 to 1.
     levels, observed : tuple
         The reliability curve: levels from 50% to 95%, and the share of ratings inside.
     few_values : bool
-        Whether ratings take few values, as stars do. `pit` is then uneven even when intervals are
-        right: a star has all of its probability at one value.
+        Whether ratings take few values, such as stars. `pit` is then uneven even for correct
+        intervals.
 
     Examples
     --------
@@ -255,7 +252,7 @@ class Calibration:
     few_values: bool = False
 
     def gaps(self) -> list[Gap]:
-        """List the gaps between promised and observed coverage.
+        """List the gaps between nominal and observed coverage.
 
         Returns
         -------
@@ -278,12 +275,12 @@ class Calibration:
 
     @property
     def worst(self) -> Gap:
-        """The largest gap; one that counts before any that does not."""
+        """The largest gap; gaps that count come first."""
         return worst_of(self.gaps())
 
     @property
     def calibrated(self) -> bool | None:
-        """Whether no gap counts; None where too many test ratings are training ratings."""
+        """Whether no gap counts; None if too many test ratings are training ratings."""
         return None if self._overlaps_training() else not self.worst.counts
 
     def _overlaps_training(self) -> bool:
@@ -296,7 +293,7 @@ class Calibration:
 
     @property
     def headline(self) -> str:
-        """Verdict in few words, for titles."""
+        """Short verdict, for titles."""
         if self._overlaps_training():
             return "Intervals cannot be judged by training ratings"
         worst = self.worst
@@ -307,7 +304,7 @@ class Calibration:
 
     @property
     def verdict(self) -> str:
-        """Whether intervals hold, which is worst, and what to do, in a sentence."""
+        """Verdict, worst gap and advice, in a sentence."""
         if self._overlaps_training():
             return (
                 f"Intervals cannot be judged by these ratings: {self.overall.learnt:,} of "
@@ -325,13 +322,12 @@ class Calibration:
             ratings = "1 test rating" if self.overall.n == 1 else f"{self.overall.n:,} test ratings"
             return (
                 f"{self._finding()}: {details}; but with {ratings} only gaps above "
-                f"{worst.allowed:.1f} points would be told from chance there, so test on more to "
-                "be sure."
+                f"{worst.allowed:.1f} points would exceed chance there; use more test ratings."
             )
         return f"{self._finding()}: {details} (up to {worst.allowed:.1f} points off is allowed)."
 
     def _few(self) -> bool:
-        """Whether the test set is too small to show gaps that are tolerated in a group."""
+        """Whether the test set is too small to show gaps of the size of the tolerance."""
         return self.visible > GROUP_TOLERANCE
 
     def _finding(self) -> str:
@@ -347,7 +343,7 @@ class Calibration:
         return 1 + max(gap.level for gap in self.gaps() if gap.counts)
 
     def _everywhere(self) -> bool:
-        """Whether intervals are wrong overall in the way of the worst, not in groups alone."""
+        """Whether coverage over all ratings is off in the direction of the worst gap."""
         overall = gaps_of(None, self.observed, self.overall.n)
         return any(gap.counts and gap.points * self.worst.points > 0 for gap in overall)
 
@@ -365,7 +361,7 @@ class Calibration:
         return f" for {worst} ({more})" if more else f" for {worst}"
 
     def _opposite(self) -> Gap | None:
-        """The largest gap that counts and is on the other side of zero than the worst."""
+        """The largest gap that counts and has the opposite sign of the worst."""
         way = self.worst.points if self.worst.counts else 0.0
         found = [gap for gap in self.gaps() if gap.counts and gap.points * way < 0]
         return worst_of(found) if found else None
@@ -376,7 +372,7 @@ class Calibration:
         return f"{whose} {worst.level}% interval holds {100 * worst.observed:.1f}%{of}"
 
     def _advice(self) -> str:
-        """What to do until the model is better: the level that holds what a user needs."""
+        """Advice: the level whose interval has the coverage a user needs."""
         worst = self.worst
         if (sound := self._sound_from()) <= USUAL:
             return f"ask for {sound}% or more, where on these ratings all hold what they promise"
@@ -393,14 +389,14 @@ class Calibration:
         return f"{self._ask(worst)} there"
 
     def _ask(self, gap: Gap) -> str:
-        """What to ask for where intervals are too narrow."""
+        """Advice for intervals that are too narrow."""
         if (enough := self._sufficient_level(gap)) is None:
             most = FINE_LEVELS[-1]
             return f"no interval up to {most}% holds {gap.level}%, so do not rely on them"
         return f"where you need {gap.level}%, ask for {enough}%, or trust them less"
 
     def _sufficient_level(self, gap: Gap) -> int | None:
-        """The lowest level that holds what the gap's level promises."""
+        """The lowest level whose interval has the nominal coverage of the gap."""
         observed = self.observed if gap.group is None else gap.group.observed
         pairs = zip(FINE_LEVELS, observed, strict=True)
         return next((level for level, share in pairs if 100 * share >= gap.level), None)
@@ -441,12 +437,12 @@ class Calibration:
         }
 
     def table(self) -> list[tuple[str, ...]]:
-        """Return coverage overall and by group as text, for people.
+        """Return coverage overall and by group as text.
 
         Returns
         -------
         list of tuple of str
-            Rows, the head first: group, range of what it is grouped by, test ratings, RMSE,
+            Rows, the header first: group, range of the grouping quantity, test ratings, RMSE,
             coverage of levels.
 
         Examples
@@ -481,7 +477,7 @@ def _direction(gap: Gap) -> str:
 
 
 class Calibrator:
-    """Accumulate a calibration over chunks of pairs, so that no chunk has to stay in memory.
+    """Accumulate a calibration over chunks of pairs.
 
     `user_counts` and `item_counts` are the numbers of training ratings of each test rating's user
     and item, `user_errors` the user's root mean squared training error, NaN where it has none.
@@ -503,7 +499,7 @@ class Calibrator:
         self._scorer = Scorer(levels)
         self._pit = np.zeros(PIT_BINS, np.int64)
         self._values: set[float] = set()
-        # By test rating; groups by predicted std are known when all have come.
+        # By test rating; groups by predicted std are formed at the end.
         self._squared, self._std = np.empty(n, np.float32), np.empty(n, np.float32)
         self._covering = np.empty(n, np.uint8)
         self._at = 0
@@ -535,7 +531,7 @@ class Calibrator:
             raise InputError(f"{self._at} ratings were added and {n} announced")
         groups = [g for side, x in self._counts.items() for g in self._groups(side, x, 3)]
         groups += self._groups("error", self._errors, 5)
-        # Float32 holds all digits that there are.
+        # Float32 is exact for these values.
         groups += self._groups("std", self._std.astype(np.float64), 5)
         return Calibration(
             overall=overall,
@@ -543,12 +539,12 @@ class Calibrator:
             pit=tuple(self._pit.tolist()),
             levels=FINE_LEVELS,
             observed=_shares(self._covering),
-            # Few ratings are not enough for that: each value must be there twice, on average.
+            # Requires enough ratings: two for each value, on average.
             few_values=len(self._values) <= min(FEW_VALUES, overall.n // 2),
         )
 
     def _groups(self, side: str, values: NDArray[Any], parts: int) -> list[Group]:
-        """Groups of about equally many ratings by what is known of each; NaN is in none."""
+        """Groups of about equally many ratings by `values`; NaN is in no group."""
         known = values[~np.isnan(values)]
         bounds, out = equal_parts(known, parts), []
         names = (_COUNTS if parts == 3 else _MEASURES)[len(bounds) - 1] if bounds else ()
@@ -563,7 +559,7 @@ class Calibrator:
 def equal_parts(values: NDArray[Any], parts: int) -> list[tuple[Any, Any]]:
     """Lowest and highest value of up to `parts` groups of about equally many.
 
-    Equals stay together: each cut is made between values where it is nearest to its share.
+    Ties stay together: each cut is between values, nearest to its share.
     """
     found, n = np.unique(values, return_counts=True)
     before = np.concatenate([[0], np.cumsum(n)])  # ratings before each possible cut

@@ -1,8 +1,8 @@
-"""Did it converge? Two numbers decide, one sentence says it, and one more says what to do.
+"""Convergence of chains: two numbers, a verdict and advice.
 
-They are split R-hats, near 1 where chains that began apart, and the halves of each chain, agree.
-`rhat` is that of predictions: 400 pairs of user and item are followed, and 95% of them stay below
-it. `rhat_noise` is the largest of the noise's parameters, on which intervals depend. `fit`,
+Both numbers are split R-hats, near 1 if chains with different starts, and the halves of each chain,
+agree. `rhat` is the 95% quantile over the predictions of 400 pairs of user and item. `rhat_noise`
+is the largest of the noise's parameters, on which intervals depend. `fit`,
 `report_["convergence"]`, `diagnose` and the plots show these numbers.
 """
 
@@ -19,34 +19,34 @@ from bayesmf.model.noise import PARAMETERS
 from bayesmf.process import short_count
 from bayesmf.wording import count, short
 
-# A chain's distance from where it ends falls about as t^-p exp(-t / u) does, t in passes: measured
-# by 8 to 12 chains at a time on four data sets (docs/sampler.md). Here are pairs of p and 1 / u,
-# also powers alone, of 1 and more: lower ones hardly fall. Each counts by how well it fits.
+# A chain's distance from its limit falls about as t^-p exp(-t / u), t in passes: measured with 8 to
+# 12 chains on four data sets (docs/sampler.md). These are pairs of p and 1 / u, also powers alone,
+# of 1 and more: lower ones hardly fall. Each is weighted by its fit.
 POWERS, TIMES = np.arange(0.0, 3.01, 0.25), (3.0, 4.0, 6.0, 8.0, 11.0, 16.0, 22.0, 32.0)
 LAWS = [(p, 1.0 / u) for p in POWERS for u in TIMES] + [(p, 0.0) for p in POWERS if p >= 1.0]
-# Quantities hang together: hundreds tell as much of the law as so many that do not.
-TELLING = 30
-# A law has a level and a factor, and its misfit is to be a number too.
+# Effective number of independent quantities among hundreds of correlated ones.
+INDEPENDENT = 30
+# Minimum number of passes: a law has two parameters, and its residual variance needs more.
 LEAST_PASSES = 4
 
 Floats = NDArray[np.float64]
 
-# Limit of R-hat where the target has none of its own.
+# Limit of R-hat if the target has none.
 AGREE = 1.1
 # Split R-hat halves each chain, and the variance of a half takes two draws.
 LEAST_DRAWS = 4
 # With fewer passes after burn-in, of a single chain and of each of several, R-hat is above AGREE
-# even where draws are independent: then it shows how few they are, not whether chains agree. R-hat
-# minus 1 falls with the number of passes, so a closer limit takes more of them.
+# even for independent draws and does not show whether chains agree. R-hat minus 1 falls with the
+# number of passes, so a stricter limit needs more.
 ENOUGH_PASSES, ENOUGH_OF_EACH = 40, 20
 LARGEST_RHAT = 1e6
-# Said beside R-hats of other quantities, which may be larger.
+# Note shown beside R-hats of other quantities, which may be larger.
 DECIDED_BY = (
     "The verdict is that of predictions, 95% of 400 watched pairs, and of the noise, whose "
     "differences count as far as they matter for intervals"
 )
 OPTIMISERS = ("SGD",)
-# Times as many epochs as a run that was too short: with its sampler, and beyond the last target.
+# Factors on the epochs of a run that was too short: with its sampler, and beyond the last target.
 MORE, MUCH_MORE = 2, 4
 
 Convergence = Mapping[str, Any]
@@ -64,8 +64,8 @@ class ChainTrace(NamedTuple):
 def error_of_averages(chains: Sequence[ChainTrace]) -> float:
     """Mean squared error of the averages over the kept draws of all chains.
 
-    It is the sum of the bias that the start leaves, a trend that all chains share, and the variance
-    between chains' averages (or those of the halves of a single chain) without that trend. Laws of
+    The sum of the squared bias of the start, a trend common to all chains, and the variance between
+    chains' averages (or those of the halves of a single chain) without that trend. Laws of
     the trend are fitted to all passes, and to those from the first that is kept: the mean of both
     errors is more accurate than either. NaN with fewer than 2 draws of one chain, or 4 passes.
     """
@@ -102,19 +102,19 @@ def _error(chains: Sequence[ChainTrace], begin: int, end: int) -> float:
     misfits = np.maximum(moved - squares * (common**2).mean(axis=1), 0.0) / n
     parts = _averaged(chains)
     left = np.array([laws(part.rounds).mean(axis=1) for part in parts])
-    # No more than was seen to go: of a trace that begins late the law tells little.
+    # At most the observed decrease: for a late start of the trace the law is unreliable.
     still = np.minimum(left.mean(axis=0), last)
     start = _start(trends, misfits * n / (n - 2) / squares)
     means = [part.mean - own[:, None] * common for part, own in zip(parts, left, strict=True)]
     chance = np.var(means, axis=0, ddof=1).mean(axis=1) / len(parts)
-    # Nothing is left of the start where all passes are the same.
-    fit = -0.5 * TELLING * n * np.log(np.maximum(misfits, 1e-300))
+    # No bias if all passes are equal.
+    fit = -0.5 * INDEPENDENT * n * np.log(np.maximum(misfits, 1e-300))
     weights = np.exp(fit - fit.max())
     return float(weights @ (start * still**2 + chance) / weights.sum())
 
 
 class _Part(NamedTuple):
-    """Draws whose average stands for itself: their mean, and their rounds."""
+    """Draws averaged together: their mean, and their rounds."""
 
     mean: Floats
     rounds: NDArray[Any]
@@ -133,9 +133,9 @@ def _averaged(chains: Sequence[ChainTrace]) -> list[_Part]:
 
 
 def _start(trends: Floats, noise: Floats) -> Floats:
-    """Mean square of the trend that chains share, by law; `noise` is what chance adds to one.
+    """Mean square of the common trend, by law; `noise` is the variance that chance adds to one.
 
-    Trends of different chains are multiplied with each other: their chances are independent.
+    Trends of different chains are multiplied, because their errors are independent.
     """
     n, mean = trends.shape[1], (trends.mean(axis=1) ** 2).mean(axis=1)
     left: Floats = mean - noise
@@ -149,7 +149,7 @@ def with_verdict(found: Convergence) -> dict[str, Any]:
 
     `found` has `rule` and `chains`; `rhat`, `rhat_noise` and the `slowest` parameter of the noise,
     `limit`, `loss` and `passes` after burn-in; `draws`; `epochs`, `ended_by` and `target`.
-    `converged` is None where that cannot be known, and `advice` empty where none is needed.
+    `converged` is None if unknown; `advice` is empty if none is needed.
     """
     state = state_of(found)
     known = {"converged": True, "not converged": False}.get(state)
@@ -158,7 +158,7 @@ def with_verdict(found: Convergence) -> dict[str, Any]:
 
 
 def state_of(found: Convergence) -> State:
-    """Decide whether chains have converged; nothing else decides it."""
+    """State of convergence: the only place where it is decided."""
     if found["rule"] in OPTIMISERS:
         return "optimiser"
     if found["rhat"] is None:
@@ -175,7 +175,7 @@ def worst(found: Convergence) -> float:
 
 
 def enough_passes(chains: int, limit: float) -> int:
-    """Passes of each chain from which on R-hat of independent draws is mostly below the limit."""
+    """Passes of each chain for which R-hat of independent draws is mostly below the limit."""
     at_usual = ENOUGH_PASSES if chains == 1 else ENOUGH_OF_EACH
     return math.ceil(at_usual * (AGREE - 1) / (limit - 1) - 1e-9)
 
@@ -185,19 +185,19 @@ def verdict(found: Convergence) -> str:
     state = state_of(found)
     if state == "optimiser":
         return (
-            f"{found['rule']} looks for one best point and draws nothing, so there is nothing to "
-            "converge; its intervals hold the noise of ratings, not what is unknown of them."
+            f"{found['rule']} is an optimiser: no draws, no convergence; its intervals contain the noise of "
+            "ratings, not the uncertainty of the parameters."
         )
     if state == "still":
-        return "Whether it converged is not known: no prediction moved from draw to draw."
+        return "Convergence is unknown: no prediction changed between draws."
     if state == "too few":
         number = "" if found["rhat"] is None else f" (R-hat {worst(found):.3f})"
         passes = "1 pass" if found["passes"] == 1 else f"{found['passes']} passes"
         are = "is" if found["passes"] == 1 else "are"
         enough = enough_passes(found["chains"], found["limit"])
         return (
-            f"Whether it converged is not known: {passes} after burn-in {are} too few to tell"
-            f"{number}; it takes {enough}."
+            f"Convergence is unknown: {passes} after burn-in {are} too few{number}; "
+            f"{enough} are needed."
         )
     number = f"(R-hat {found['rhat']:.3f}, limit {found['limit']:g})"
     alone = found["chains"] == 1
@@ -224,37 +224,37 @@ def verdict(found: Convergence) -> str:
 
 
 def headline(found: Convergence) -> str:
-    """Whether chains have converged, in few words, for a picture's title."""
+    """Short verdict, for the title of a figure."""
     state = state_of(found)
     if state == "optimiser":
-        return f"{found['rule']}: one point, nothing to converge"
+        return f"{found['rule']}: optimiser, no draws"
     if state == "still":
-        return "Not known whether it converged: no prediction moved"
+        return "Convergence unknown: no prediction changed"
     if state == "too few":
-        return "Too few passes to know whether it converged"
+        return "Convergence unknown: too few passes"
     word = "Converged" if state == "converged" else "Not converged"
     return f"{word}: R-hat {worst(found):.3f}, limit {found['limit']:g}"
 
 
 def _gain(found: Convergence) -> str:
-    """What more sampling would gain, of the average over the draws that were kept."""
+    """Clause on the gain from more sampling."""
     if found["loss"] is None:
         return ""
     return f"; more sampling would lower the RMSE by about {100 * found['loss']:.2g}%"
 
 
 def advice(found: Convergence, shell: bool) -> str:
-    """What to do about it, in Python's words or the shell's; empty where all is well."""
+    """Advice, in terms of Python or of the shell; empty if none is needed."""
     state, rule = state_of(found), found["rule"]
     if state in ("optimiser", "converged"):
         return ""
     if state == "still":
-        return "Its steps are too short to be seen: use longer ones, or the default sampler."
+        return "Its steps are too short: use longer ones, or the default sampler."
     if found["ended_by"] == "max_seconds":
         longer = "a longer --max-seconds" if shell else "a larger max_seconds"
-        return f"The clock stopped it: fit with {longer}, or without."
+        return f"The time limit stopped it: fit with {longer}, or without."
     if found["ended_by"] == "callback":
-        return "A callback ended it: let it run longer."
+        return "A callback stopped it: let it run longer."
     further = {"fast": "balanced", "balanced": "accurate"}.get(found["target"] or "")
     if further is not None:
         word = f"--target {further}" if shell else f'target="{further}"'
@@ -272,7 +272,7 @@ def advice(found: Convergence, shell: bool) -> str:
     longer, target = f"sampler=Auto(n_chains={chains}, epochs={epochs})", "target"
     if shell:
         longer, target = f"--chains {chains} --epochs {epochs}", "--target"
-    return f"Sample longer than any target does, with {longer} in place of {target}."
+    return f"Sample longer than any target, with {longer} instead of {target}."
 
 
 NOISE_BY = {
@@ -283,7 +283,7 @@ NOISE_BY = {
 
 
 def fit_facts(report: Mapping[str, Any], shell: bool) -> list[tuple[str, str]]:
-    """Names and texts of what a report says; advice is in the shell's words or in Python's."""
+    """Names and texts of the facts of a report; advice in terms of the shell or of Python."""
     settings = dict(report["sampler"])
     rule = settings.pop("rule")
     options = [f"{name} {_text(value)}" for name, value in settings.items() if value is not None]

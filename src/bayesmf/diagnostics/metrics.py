@@ -45,21 +45,20 @@ class Scores(Tabular):
         Mean continuous ranked probability score.
     log_loss : float or None
         Mean negative log probability, in nats, that `predict_proba` gives to the level of the
-        rating. This, `rps` and what is by level are None where training ratings take more than 256
-        values, and where a test rating is none of theirs.
+        rating. This, `rps` and values by level are None if training ratings have more than 256
+        distinct values, or a test rating is not one of them.
     rps : float or None
-        Mean ranked probability score: squared differences between the predicted probability of a
-        rating of at most a level and what came, summed over all levels but the last.
+        Mean ranked probability score: squared differences between predicted and observed cumulative
+        probability, summed over all levels but the last.
     coverage : dict of str to float
         Share of ratings inside the central prediction interval, by level in percent ("50", ...).
     level_coverage, level_promised : dict of str to float, or None
         Share of ratings inside the runs of `predict_levels`, and their mean probability, by level
-        in percent. A run holds whole levels, so it promises more than was asked for.
+        in percent. A run consists of whole levels, so its probability exceeds the requested one.
     unseen_users, unseen_items, unseen : int
-        Ratings whose user, item, or one of them is not in the training data: the prior predicts
-        them.
+        Ratings whose user, item, or either is not in the training data, predicted from the prior.
     learnt : int
-        Ratings that the model was fitted on. They make scores look better than they are.
+        Ratings that the model was fitted on, which make scores too good.
 
     Examples
     --------
@@ -123,9 +122,9 @@ class Scores(Tabular):
 
 
 class Scorer:
-    """Accumulate scores over chunks of pairs, so that no chunk has to stay in memory.
+    """Accumulate scores over chunks of pairs.
 
-    `levels` are those of the training ratings, where they have any.
+    `levels` are those of the training ratings, if any.
     """
 
     def __init__(self, levels: RatingLevels | None = None) -> None:
@@ -223,7 +222,7 @@ class LevelScorer:
         return True
 
     def result(self) -> dict[str, Any]:
-        """Scores of all pairs added so far, by the names of `Scores`."""
+        """Scores of all pairs added so far, named as in `Scores`."""
         n = self._n
         return {
             "log_loss": self._log / n,

@@ -1,4 +1,4 @@
-"""How well chains mix: split R-hat, effective sample size, draws as an ArviZ object."""
+"""Mixing of chains: split R-hat, effective sample size, export to ArviZ."""
 
 import inspect
 import warnings
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bayesmf.errors import InputError
 
 _MIN_DRAWS = 4  # of a chain: split R-hat halves it, and a variance takes two
-# Most numbers in memory at a time: quantities are diagnosed in blocks, of 16 MB.
+# Maximum number of values in memory: quantities are processed in blocks of 16 MB.
 _BLOCK_SIZE = 1 << 21
 
 Floats = npt.NDArray[np.float64]
@@ -96,7 +96,7 @@ def _split_ess(halves: Floats) -> Floats:
     for chain in centred:
         power += np.abs(np.fft.rfft(chain, n=size, axis=0)) ** 2
     covariance = np.fft.irfft(power, n=size, axis=0)[:length] / (chains * length)
-    # The FFT leaves dust on chains that do not move; the plain sum gives their exact zero.
+    # The FFT has rounding errors for constant chains; the plain sum is exactly zero.
     covariance[0] = (centred**2).mean(axis=(0, 1))
     within = covariance[0] * length / (length - 1)
     between = (_centred(means[None])[0][0] ** 2).sum(axis=0) / (chains - 1)
@@ -132,7 +132,7 @@ def to_arviz(quantities: Mapping[str, npt.NDArray[Any]]) -> Any:
             "give at least one, each with shape (n_chains, n_draws, ...)"
         )
     try:
-        # Some versions warn about their own future when imported: not the caller's concern.
+        # Some versions emit deprecation warnings when imported.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import arviz

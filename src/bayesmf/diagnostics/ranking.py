@@ -1,7 +1,7 @@
-"""Scores of ranked lists on items that turned out to be liked: NDCG, recall, precision and others.
+"""Scores of ranked lists on held-out liked items: NDCG, recall, precision and others.
 
-The definitions are those of trec_eval, with gains of one or nothing, over items that the model
-knows (liked ones that it does not know are left out):
+The definitions are those of trec_eval, with binary gains, over items known to the model (unknown
+liked items are left out):
 
 - precision: hits among the first k, over k, even where a list is shorter;
 - recall: hits among the first k, over the user's relevant items;
@@ -10,7 +10,7 @@ knows (liked ones that it does not know are left out):
 - MAP: at each hit the share of hits up to there, summed, over the user's relevant items;
 - NDCG: the sum of 1 / log2(1 + place) over hits, over that of the best possible list of k.
 
-All are means over users. Beside them stands how much of the catalogue lists show.
+All are means over users. `coverage` is the share of all items that lists show.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ListScores:
     hit_rate : float
         Share of users whose list has a liked item.
     coverage : float
-        Share of all items that are on somebody's list.
+        Share of all items that are on at least one list.
     ndcg_se : float or None
         Standard error of `ndcg` over users; None with fewer than two.
 
@@ -142,7 +142,7 @@ class RankingScores(Tabular):
 
     @property
     def who(self) -> str:
-        """Who was scored and who was left out, in a sentence."""
+        """Numbers of users scored and left out, in a sentence."""
         unseen = f", {self.unseen_users:,} of them unseen" if self.unseen_users else ""
         left = why_left_out(self.relevant, self.no_relevant, self.unknown_items, self.learnt)
         return f"{count(self.users, 'user')}{unseen}; left out: {left or 'none'}"
@@ -184,7 +184,7 @@ class RankingScores(Tabular):
 
 
 def why_left_out(relevant: float, no_relevant: int, unknown_items: int, learnt: int) -> str:
-    """How many users have nothing to be scored on, by reason; empty where there are none."""
+    """Numbers of users left out, by reason; empty if none."""
     reasons = (
         (no_relevant, f"without a rating of {relevant:g} or more"),
         (unknown_items, "who liked only items that are not in the training data"),
@@ -194,7 +194,7 @@ def why_left_out(relevant: float, no_relevant: int, unknown_items: int, learnt: 
 
 
 class ListScorer:
-    """Accumulate scores of lists of k places over blocks of users: no list stays in memory."""
+    """Accumulate scores of lists of k places over blocks of users."""
 
     def __init__(self, k: int, n_items: int) -> None:
         self._k, self._n, self._squares = k, 0, 0.0
@@ -228,7 +228,7 @@ def hits(ranked: Index, starts: Index, liked: Index) -> Bools:
 
     User u likes `liked[starts[u] : starts[u + 1]]`; -1 is a place without an item.
     """
-    # One number for each pair; -1 is an item that nobody likes.
+    # One number for each pair; -1 is an item liked by no user.
     width = max(int(ranked.max(initial=-1)), int(liked.max(initial=-1))) + 2
     users = np.arange(len(ranked))
     pairs = users[:, None] * width + (ranked + 1)

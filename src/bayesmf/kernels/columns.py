@@ -1,12 +1,11 @@
 """Compiled draws of rows a few columns at a time: O(N D) a sweep instead of O(N D^2).
 
 A row's columns are drawn in groups of four, each given the rest of the row. The errors of the row's
-ratings stand beside their regressors, so a group's conditional distribution takes its own
-columns alone.
+ratings are kept up to date, so a group's conditional distribution needs its own columns only.
 A group is drawn jointly, or (coordinate Gibbs) one column after the other.
 
-What does not depend on the errors comes first, for all groups: their 4 x 4 matrices, factored
-eight groups at once, and their noise. What is left in the chain of groups is short.
+The parts that do not depend on the errors are computed first: the 4 x 4 matrices of all groups,
+factored eight at a time, and the noise. This keeps the sequential part short.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LOWER = [index[:, None] for index in np.tril_indices(GROUP)]
 CHUNK = 4096
 # Numbers in the buffer of regressors, 64 MB; rows with more ratings are drawn whole.
 BUFFER = 1 << 24
-# A pivot this small a part of its diagonal has lost four of the seven digits that float32 has.
+# A pivot below this share of its diagonal has lost four of the seven digits of float32.
 LOST_PIVOT = 1e-4
 
 _U = np.uint64
@@ -49,7 +48,7 @@ def clear(array):
 
 @njit(**PART)
 def fill_column(x, first, column, up):
-    """x[first + k] = column[k], or 0 where there is no column: one of no effect."""
+    """x[first + k] = column[k], or 0 if `column` is empty."""
     for k in range(up):
         x[first + k] = column[k] if column.shape[0] > 0 else np.float32(0.0)
 
@@ -107,7 +106,7 @@ def read_parts(P, prior, scale, g, groups):
 def factor_groups(P, prior, tau, z, groups):
     """For eight groups at a time: P becomes the inverse of A = L L^T, z becomes L^-T z.
 
-    Returns whether no pivot has lost its digits.
+    Returns whether all pivots are accurate.
     """
     one, least = splat(np.float32(1.0)), np.float32(1.0)
     for g in range(_U(0), groups, _LANES):
@@ -149,7 +148,7 @@ def factor_groups(P, prior, tau, z, groups):
         store(P, g + _U(7) * groups, m31 * minus)
         store(P, g + _U(8) * groups, m32 * minus)
         store(P, g + _U(9) * groups, i3 * i3)
-    # Said this way round, NaN is not sound either.
+    # This comparison is False for NaN.
     return least > LOST_PIVOT
 
 
@@ -235,7 +234,7 @@ def move_and_project(x, stride, e, column, n, delta, target):
 
 @njit(**PART)
 def step_joint(P, z, g, groups, target, more, fresh, mean, delta):
-    """How far to the group's conditional mean, and how far the draw is: beyond it, with noise."""
+    """Step to the group's conditional mean, and step to the draw (over-relaxed, with noise)."""
     t0, t1, t2, t3 = target[0], target[1], target[2], target[3]
     p10, p20, p30 = P[g + groups], P[g + _U(3) * groups], P[g + _U(6) * groups]
     p21, p31, p32 = P[g + _U(4) * groups], P[g + _U(7) * groups], P[g + _U(8) * groups]
@@ -249,7 +248,7 @@ def step_joint(P, z, g, groups, target, more, fresh, mean, delta):
 
 @njit(**PART)
 def step_single(P, z, g, groups, target, more, fresh, mean, delta):
-    """How far to each column's conditional mean and to its draw, one column after the other."""
+    """Steps to each column's conditional mean and to its draw, one column after the other."""
     at = g
     for c in range(_U(GROUP)):
         for b in range(c):
@@ -262,7 +261,7 @@ def step_single(P, z, g, groups, target, more, fresh, mean, delta):
 
 @njit(**PART)
 def add_pull(pull, Lambda, width, column, delta, at):
-    """pull += Lambda[:, four columns] . delta, which stands from `at` on."""
+    """pull += Lambda[:, four columns] . delta[at : at + 4]."""
     d0, d1 = splat(delta[at]), splat(delta[at + _U(1)])
     d2, d3 = splat(delta[at + _U(2)]), splat(delta[at + _U(3)])
     p = column * width
@@ -275,7 +274,7 @@ def add_pull(pull, Lambda, width, column, delta, at):
 
 @njit(**PART)
 def set_sums(row_stats, e, root, t, up, own_bias):
-    """Sums of a row's ratings, whose errors are left in e; t is what rows explain."""
+    """Set the sums of a row's ratings from their errors e and targets t (gather.FT ...)."""
     b = splat(own_bias)
     ft = rt = ff = fr = rr = np.float64(0.0)
     for first in range(_U(0), up, _U(CHUNK)):
@@ -335,7 +334,7 @@ def draw_columns(out, means, row_stats, chosen, ratings, prior, sweep, single, l
     for row in chosen:
         lo, n, tau = starts[row], starts[row + 1] - starts[row], np.float32(taus[row])
         up = _U((n + LANES - 1) // LANES * LANES)
-        # An odd number of vectors: columns that are a power of two apart would share cache sets.
+        # An odd number of vectors, because columns a power of two apart share cache sets.
         stride = up if up // _LANES % _U(2) == _U(1) else up + _LANES
         for d in range(width):
             u[d], dev[d] = -out[row, d], out[row, d] - mu[d]
@@ -387,7 +386,7 @@ def column_prior(mu: NDArray[np.float64], Lambda: NDArray[np.float64]) -> tuple[
     matrix = np.eye(padded_width, dtype=np.float32)
     matrix[:width, :width] = np.diag(Lambda) if Lambda.ndim == 1 else Lambda
     n_groups = -(-width // GROUP)
-    # Groups that are not there have the identity.
+    # Padding groups have the identity.
     blocks = np.repeat((LOWER[0] == LOWER[1]).astype(np.float32), padded(n_groups), axis=1)
     at = GROUP * np.arange(n_groups)
     blocks[:, :n_groups] = matrix[LOWER[0] + at, LOWER[1] + at]

@@ -1,4 +1,4 @@
-"""The ratings of one side, row by row, and the counting sorts that bring them into that order."""
+"""Ratings of one side in rows (CSR), and counting sorts into that order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bayesmf.kernels.types import readonly
 MOST_LEVELS = 256
 """With no more distinct ratings than this, a rating is stored as a code of one byte."""
 
-# 2^10 slots, four for each level that may come: so the chains of the hash table stay short.
+# 2^10 slots, four for each possible level, keep probes of the hash table short.
 _SLOT_BITS = 10
 
 
 class Origin(NamedTuple):
-    """The file of packed ratings that lists are mapped from, its digest, and which copy it is."""
+    """The packed file that lists are mapped from, its digest, and which copy it is."""
 
     path: str
     digest: str
@@ -50,14 +50,14 @@ class RowLists:
         return len(self.other)
 
     def counts(self) -> NDArray[np.int64]:
-        """Give the number of ratings of each row."""
+        """Number of ratings of each row."""
         return np.diff(self.starts)
 
 
 def group_rows(
     row: NDArray[np.int32], other: NDArray[np.int32], value: NDArray[Any], n_rows: int
 ) -> RowLists:
-    """Put ratings into the order of their rows; inside a row they stay in the order given.
+    """Sort ratings by row, stably.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def group_rows(
 
 
 def row_starts(row: NDArray[np.integer[Any]], n_rows: int) -> NDArray[np.int64]:
-    """Give where each row begins once ratings are in the order of their rows, and the end.
+    """Start of each row once ratings are sorted by row, and the end.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def row_starts(row: NDArray[np.integer[Any]], n_rows: int) -> NDArray[np.int64]:
 
 
 def transpose(lists: RowLists, n_other: int) -> RowLists:
-    """Give the same ratings by the rows of the other side.
+    """The same ratings by rows of the other side.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def transpose(lists: RowLists, n_other: int) -> RowLists:
 
 
 def transpose_some(lists: RowLists, starts: NDArray[np.int64], first: int, last: int) -> RowLists:
-    """Give the ratings of the rows ``first`` to ``last - 1`` of the other side, row by row.
+    """Ratings of the rows ``first`` to ``last - 1`` of the other side, row by row.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def sort_rows(
     n_rows: int,
     n_other: int,
 ) -> RowLists:
-    """Sort ratings by row and, inside a row, by the other side; equals stay in the order given.
+    """Sort ratings by row and, inside a row, by the other side, stably.
 
     Parameters
     ----------
@@ -135,12 +135,12 @@ def sort_rows(
     n_rows, n_other
         Numbers of rows of the two sides.
     """
-    # Grouped by the other side first: turning those groups over meets it in ascending order.
+    # Grouped by the other side first: transposing the groups visits it in ascending order.
     return transpose(group_rows(other, row, value, n_other), n_rows)
 
 
 def merge_rows(old: RowLists, new: RowLists) -> RowLists:
-    """Bring two lists of the same rows together; where both have a rating, the new one counts.
+    """Merge two lists of the same rows; a new rating replaces the old one of the same pair.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def merge_rows(old: RowLists, new: RowLists) -> RowLists:
 def code_ratings(
     rating: NDArray[np.float32],
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]] | None:
-    """Replace ratings by codes of one byte, None where they have too many values for that.
+    """Replace ratings by codes of one byte; None if they have too many values.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def code_ratings(
 
 
 def rating_at(value: NDArray[Any], levels: NDArray[np.float32], n: int) -> Any:
-    """In compiled code: rating n, be it coded or not."""
+    """In compiled code: rating n, coded or not."""
     return levels[value[n]] if value.dtype == np.uint8 else value[n]
 
 
@@ -217,8 +217,7 @@ def _deal(row, other, value, free, other_out, value_out):
 def _transpose(starts, other, value, first, free, other_out, value_out):
     """Put each rating of the rows from `first` on at its row's first free position.
 
-    There are as many of these rows as `free` has entries; they are the other side of the ratings
-    given, whose rows become the other side of the result.
+    These are as many rows as `free` has entries: rows of the other side of the given ratings.
     """
     for i in range(len(starts) - 1):
         for k in range(starts[i], starts[i + 1]):
@@ -234,7 +233,7 @@ def _transpose(starts, other, value, first, free, other_out, value_out):
 def _merge(
     starts, other, value, new_starts, new_other, new_value, starts_out, other_out, value_out
 ):
-    """Two sorted lists of each row as one, the new rating where both have one."""
+    """Merge two sorted lists of each row; a new rating replaces an old one."""
     at = 0
     for i in range(len(starts) - 1):
         k, n = starts[i], new_starts[i]
@@ -276,10 +275,10 @@ def _code(bits, codes, levels):
 
 @njit(**ENTRY)
 def find_rated(starts, items, user, item, marks, out):
-    """out[n] = whether item[n] is among the items of user[n], which stand in ascending order.
+    """out[n] = whether item[n] is among the items of user[n], which are ascending.
 
-    Where a user has many pairs together they are answered by marking the user's items, where it has
-    few by bisection. `marks` has one entry for each item and is all False, before and after.
+    Many pairs of one user are looked up in a table of marks, few by bisection. `marks` has one
+    entry for each item and is all False, before and after.
     """
     n, end = 0, user.shape[0]
     while n < end:

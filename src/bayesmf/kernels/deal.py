@@ -1,10 +1,9 @@
-"""Compiled passes that deal ratings to the mini-batches of blocks, and count what was dealt.
+"""Compiled passes that deal ratings into the mini-batches of blocks, and count them.
 
-Ratings are read in the order in which they are stored, by user, and go where they belong at once:
-nothing is sorted and no permutation is held. A rating's mini-batch is drawn with the chances of a
-shuffled pack of cards, in proportion to the ratings it still takes: all ways of dealing
-mini-batches of just these sizes are equally likely. The draw is repeatable, so it is made twice,
-once to count.
+Ratings are read once in storage order, by user, without sorting or a permutation array. A rating's
+mini-batch is drawn with probability proportional to its remaining size, so all partitions into
+mini-batches of the given sizes are equally likely. The draw is deterministic and made twice, the
+first time to count.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Dealt(NamedTuple):
 
 @njit(inline="always")
 def mix(x):
-    """64 bits that look random from a counter: the finalizer of splitmix64."""
+    """64 pseudo-random bits from a counter: the finalizer of splitmix64."""
     x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
     return x ^ (x >> _U(31))
@@ -60,8 +59,8 @@ def mix(x):
 def draw_batch(left, most, tries, block, n_batches, seed):
     """Draw a mini-batch of the block, in proportion to the number of ratings `left` to it.
 
-    By rejection: one is proposed, all alike, and taken with probability left / most. What is left
-    differs little before the very end.
+    By rejection: a uniform proposal is accepted with probability left / most. Remaining sizes
+    differ little until the end.
     """
     while True:
         tries[block] += _U(1)
@@ -86,7 +85,7 @@ def batch_sizes(sizes, n_batches):
 def update_most(left, most, due, block, n_batches):
     """most[block] = left[mini-batches of the block].max(), every n_batches ratings of the block.
 
-    In between it is a bound: what is left only falls.
+    In between it is an upper bound, because `left` only decreases.
     """
     if due[block] == 0:
         largest = _U(0)
@@ -148,10 +147,10 @@ def count_segments(starts, other, user_stripe, item_stripe, n_cols, sizes, n_bat
 
 @njit(**EXACT)
 def deal(lists, cut, sizes, n_batches, seed, segments, out):
-    """Put every rating into its mini-batch, and note where a user's segment begins.
+    """Write each rating to its mini-batch, and record where segments begin.
 
-    `sizes` are those of `count_blocks`, `segments` those of `count_segments`. Blocks stand one
-    after the other in `out`, and so do the mini-batches in them.
+    `sizes` are those of `count_blocks`, `segments` those of `count_segments`. Blocks, and the
+    mini-batches in them, are consecutive in `out`.
     """
     starts, other, value = lists
     user_stripe, item_stripe, n_cols, user_position, item_position = cut

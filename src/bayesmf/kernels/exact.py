@@ -1,11 +1,10 @@
-"""Sums that come out the same in whatever order, and however cut, their terms are added.
+"""Exact sums, independent of the order and the partition of their terms.
 
-Workers add up what they hold, and the server adds up what they tell. Sums of floats would depend
-on who held what. Here a term is split into whole multiples of a few powers of two, and whole
-numbers are added: so rows can be cut into any number of stripes, on any number of machines.
+Workers sum their own terms, and the server sums the results. Float sums would depend on the
+partition. Here a term is split into whole multiples of a few powers of two, and whole numbers are
+added, so rows can be divided into any number of stripes on any number of machines.
 
-A term that is no number, or too large to be added, spoils its sum: that is then NaN, however many
-parts were spoilt.
+A term that is NaN, infinite or too large makes its sum NaN.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from numpy.typing import NDArray
 from bayesmf.kernels.jit import ENTRY, EXACT, WITHIN, njit
 from bayesmf.kernels.simd import LANES, fma, load, splat, store
 
-# A term is a whole number of each of these, the rest of one in the next: 2^27 terms, each less than
-# LARGEST, can be added.
+# Units of the parts of a term, each part the remainder of the one before: 2^27 terms below LARGEST
+# can be added.
 UNITS = (2.0**16, 2.0**-20, 2.0**-56)
 LARGEST = 2.0**51
-SPOILT = np.iinfo(np.int64).min // 2  # in the place of the first; no sum comes near half of it
-# Second moments are added up in single precision over so many rows, which begin at a multiple of
-# that number: stripes of rows must begin there too. Such a sum is a whole number of two units.
+SPOILT = np.iinfo(np.int64).min // 2  # marks an invalid sum; no valid sum reaches half of it
+# Rows over which second moments are summed in single precision; stripes of rows must begin at a
+# multiple of it. Such a sum is a whole number of two units.
 LEAF = 32
 LEAF_UNITS = (2.0**2, 2.0**-34)
 LARGEST_LEAF = 2.0**41  # 2^21 of these can be added
@@ -37,7 +36,7 @@ _COARSE, _FINE = LEAF_UNITS
 
 @njit(**WITHIN)
 def add_term(out, x, times):
-    """Add x, so many times, to the three whole numbers `out`; returns whether it can be added."""
+    """Add times * x to the three whole numbers `out`; returns whether x is valid."""
     if not abs(x) < LARGEST:
         out[0] = SPOILT
         return False
@@ -71,17 +70,14 @@ def exact_sums(terms: NDArray[np.float64]) -> Whole:
 
 
 def add_whole(parts: Iterable[Whole | None]) -> Whole:
-    """The sum of whole numbers; what one part has spoilt is spoilt. None was added before."""
+    """The sum of whole numbers; an invalid part makes it invalid. None parts are skipped."""
     found = np.array([part for part in parts if part is not None])
     spoilt = (found < SPOILT // 2).any(axis=0)
     return np.where(spoilt, SPOILT, np.where(spoilt, 0, found).sum(axis=0))
 
 
 def total(parts: Iterable[Whole | None]) -> NDArray[np.float64]:
-    """The sums that several parts make up, as floats; NaN where a term could not be added.
-
-    Parts that are None have been added to others.
-    """
+    """The sums over all parts, as floats; NaN for invalid sums. None parts are skipped."""
     return _as_floats(add_whole(parts), UNITS)
 
 
@@ -94,7 +90,7 @@ def _as_floats(added: Whole, units: tuple[float, ...]) -> NDArray[np.float64]:
 def exact_moments(rows, full):
     """Sum of the rows and rows.T @ rows, below and on the diagonal: (width + 1, width, 2) whole.
 
-    The last row is the sum. With `full` False only the diagonal is found. In single precision
+    The last row is the sum. With `full` False only the diagonal is computed. In single precision
     over LEAF rows, which lie in the first-level cache, four entries of a row times eight at once.
     """
     n, width = rows.shape
@@ -135,7 +131,7 @@ def exact_moments(rows, full):
 
 @njit(inline="always")
 def _add_leaf(out, x):
-    """Add a sum over a leaf, which is smaller than LARGEST_LEAF."""
+    """Add a sum over a leaf, smaller than LARGEST_LEAF."""
     coarse = np.rint(x / _COARSE)
     out[0] += np.int64(coarse)
     out[1] += np.int64(np.rint((x - coarse * _COARSE) / _FINE))
@@ -145,7 +141,7 @@ def _add_leaf(out, x):
 def _add_lanes(out, d, e, vector, lane):
     """out[d, e : e + 8] += vector below the diagonal, by way of the buffer `lane`.
 
-    By Cauchy and Schwarz these are no larger than the squares, which have been looked at.
+    By the Cauchy-Schwarz inequality these are no larger than the squares, which were checked.
     """
     store(lane, np.uint64(0), vector)
     for k in range(LANES):
@@ -155,7 +151,7 @@ def _add_lanes(out, d, e, vector, lane):
 
 
 def packed_moments(rows: NDArray[np.float32], full: bool) -> Whole:
-    """`exact_moments` of some rows, without what is known by symmetry: for a message."""
+    """`exact_moments` of some rows, without symmetric duplicates, for sending."""
     found = exact_moments(rows, full)
     width = rows.shape[1]
     at: Any = np.tril_indices(width) if full else np.diag_indices(width)

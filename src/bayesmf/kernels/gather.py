@@ -1,7 +1,7 @@
-"""What a row is drawn from: the other side's rows, brought together column by column.
+"""Regressors of a row: the other side's rows, gathered column by column.
 
-A half-sweep reads the rows of the other side in the order of each row's ratings: jumps through
-memory. They are made once, here; all arithmetic that follows goes straight through a buffer.
+A half-sweep reads rows of the other side in the order of each row's ratings, at random addresses.
+This happens once, here; later arithmetic reads a contiguous buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayesmf.kernels.simd import LANES, fma, load, prefetch, splat, store, trans
 from bayesmf.kernels.types import Rows
 
 NEAR = 1 << 18  # float32 numbers that fit the second-level cache, 1 MB
-AHEAD = 16  # ratings: rows of larger tables are asked for so long before they are read
+AHEAD = 16  # ratings between the prefetch and the read of a row of larger tables
 LINE = 16  # float32 numbers in a cache line
 
 _U = np.uint64
@@ -27,11 +27,11 @@ _LANES = np.uint64(LANES)
 
 
 class Regressors(NamedTuple):
-    """The other side as a row's ratings meet it; the last row is zero, for what is not there.
+    """The other side as regressors; the last row is zero, for padding.
 
-    Features, flat: a row ends with a whole vector and begins with a cache line where it can. Biases
-    are apart: they are taken off the ratings, and would make most rows a vector longer. `root` is
-    the root of the weight that a rating of this row has, 1 where all weigh the same.
+    Features are flat; rows are padded to whole vectors and aligned to cache lines if possible.
+    Biases are separate: they are subtracted from the ratings. `root` is the square root of the
+    weight of a row's ratings, 1 if all are equal.
     """
 
     features: Rows
@@ -40,7 +40,7 @@ class Regressors(NamedTuple):
 
 
 class RowRatings(NamedTuple):
-    """The ratings of rows to draw, row by row, and the `Regressors` that they meet.
+    """The ratings of rows to draw, row by row, and the `Regressors` of the other side.
 
     Row k has the ratings from starts[k] to starts[k + 1].
     """
@@ -49,14 +49,14 @@ class RowRatings(NamedTuple):
     starts: NDArray[np.int64]
     other: NDArray[np.int32]  # rows of the other side
     value: NDArray[Any]  # codes of the ratings (uint8), or the ratings themselves (float32)
-    levels: NDArray[np.float32]  # what the codes stand for
+    levels: NDArray[np.float32]  # ratings by code
     features: Rows
     bias: Rows
     root: Rows
 
 
 class HalfSweep(NamedTuple):
-    """What the draws of all rows of one side have in common, but for the prior."""
+    """Settings common to the draws of all rows of one side, except the prior."""
 
     n_factors: int
     tau: NDArray[np.float64]  # precision of a rating of weight one, for each row
@@ -64,9 +64,9 @@ class HalfSweep(NamedTuple):
     counter: StreamCounter
 
 
-# What is told of the ratings of a drawn row, all weighted: squared errors; and with f the features'
-# part of a prediction, b the row's bias and t the rating without the other side's bias, the sums of
-# f t, b t, f f, f b and b b.
+# Weighted sums over the ratings of a drawn row: squared errors; and, with f the features' part of a
+# prediction, b the row's bias and t the rating minus the other side's bias, sums of f t, b t, f f,
+# f b and b b.
 SSE, FT, BT, FF, FB, BB = range(6)
 N_SUMS = 6
 
@@ -79,10 +79,10 @@ class Gathered(NamedTuple):
 
     x: Rows  # flat: column c from c * stride on
     stride: np.uint64
-    e: Rows  # like `at` it has room for eight more than there are ratings
+    e: Rows  # like `at`, with room for eight more than the ratings
     at: NDArray[np.uint64]  # where the partners' features begin
     root: Rows  # of the weights
-    t: Rows  # ratings without the partners' biases; not wanted where it has no room
+    t: Rows  # ratings minus the partners' biases; skipped if empty
 
 
 def padded(width: int) -> int:
@@ -98,9 +98,9 @@ def regressors(rows: Rows, n_factors: int, weight: Rows | None = None) -> Regres
 def regressors_of(
     parts: Sequence[Rows], n_factors: int, weights: Sequence[Rows | float | None]
 ) -> Regressors:
-    """The same of rows that come in parts, one after the other, each with its weights."""
+    """`regressors` of rows given in consecutive parts, each with its weights."""
     n, padded_width = sum(map(len, parts)), padded(n_factors)
-    # Not zeros: large pages are asked for where nothing is cleared, and jumps then cost less.
+    # np.empty, not np.zeros: uncleared memory gets huge pages, which makes random reads cheaper.
     room = np.empty(4 * padded_width * (n + 1) + 64, np.uint8)
     first = -room.ctypes.data % 64
     features = room[first : first + 4 * padded_width * (n + 1)].view(np.float32)
@@ -122,7 +122,7 @@ def regressors_of(
 
 @njit(**APART)
 def gather(out, ratings, width, lo, n, u, own_bias):
-    """Bring together what the n ratings from lo on meet; `width` is that of the padded features.
+    """Gather the regressors of the n ratings from lo on; `width` is that of the padded features.
 
     Times root[partner of k], which out.root[k] becomes:
     out.x[c * stride + k] = features[partner of k, c] and
@@ -171,7 +171,7 @@ def transpose_rows(out, R, width, k, u):
         )  # fmt: skip
         t0, t1, t2, t3 = t[0] * w, t[1] * w, t[2] * w, t[3] * w
         t4, t5, t6, t7 = t[4] * w, t[5] * w, t[6] * w, t[7] * w
-        # Four sums: one alone would wait for itself.
+        # Four independent sums, to hide the latency of the addition.
         e0 = fma(splat(u[c]), t0, e0)
         e1 = fma(splat(u[c + _U(1)]), t1, e1)
         e2 = fma(splat(u[c + _U(2)]), t2, e2)

@@ -1,21 +1,19 @@
 """Compiled mini-batch updates of SGD, SGLD, SGHMC and SGNHT; pair predictions, column moments.
 
-float32, no allocation inside a loop, the interpreter's lock released. (Given float64 rows they
-compute in float64: so are they checked to the last digit, as plain Python.) Plain twins:
-tests/helpers/naive.py and tests/helpers/batch_twins.py.
+float32, no allocation inside a loop, the GIL released. (With float64 rows they compute in float64,
+for tests to the last digit.) Plain twins: tests/helpers/naive.py and tests/helpers/batch_twins.py.
 
-The rules differ in the step of a row alone. With one step size for all rows it is Langevin's, or
-plain gradient ascent where there is no noise (`langevin_step`). With momenta (`momentum_step`) it
-is the splitting "kick, drift, friction and noise, drift" of Langevin dynamics (BAOAB, Leimkuhler
+The rules differ only in the step of a row. With one step size for all rows it is a Langevin step,
+or gradient ascent without noise (`langevin_step`). With momenta (`momentum_step`) it is the
+splitting "kick, drift, friction and noise, drift" of Langevin dynamics (BAOAB, Leimkuhler
 and Matthews 2013) with a diagonal preconditioner P:
 
     kick      u1 = u + r g            r = sqrt(eta P)
     friction  u2 = c u1 + sqrt(1 - c^2) sqrt(1 - s) z
     drift     x += r (u1 + u2) / 2,   u = u2
 
-A Gaussian posterior is the exact distribution of x in every direction, whatever its curvature and
-however long the step, up to where it is no longer stable: there is no discretisation error, only
-the mini-batch's noise, which s takes away.
+For a Gaussian posterior the stationary distribution of x is exact in every direction for any
+curvature and any stable step: the only error is the mini-batch's noise, which s removes.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ def langevin_step(row, i, epsilon, gradient, z, side, pull, columns):
     for v in range(len(columns.lanes)):
         c = _U(LANES * v)
         new = fma(forth, load(g, g_at + c), load(X, at + c)) - back * load(pull, c)
-        own = load(features, c) + load(bias, c)  # beyond the last column stays zero
+        own = load(features, c) + load(bias, c)  # padding columns stay zero
         store(X, at + c, fma(spread * own, load(z_array, z_at + c), new))
 
 
@@ -115,8 +113,8 @@ def momentum_step(row, i, M, gradient, z, side, pull, columns):
     """Kick, drift, friction and noise, drift; see above.
 
     With a thermostat (gain > 0) the friction is that of the thermostat, the noise that of the
-    friction `persistence`: friction balances the heat that mini-batches bring, which need not be
-    known. `share` is then by how much the momenta may be hotter than one.
+    friction `persistence`: friction balances the unknown noise of mini-batches. `share` is then the
+    excess temperature of the momenta.
     """
     X, at, z_array, z_at, g, g_at = (
         row.array, row.start, z.array, z.start, gradient.array, gradient.start,
@@ -141,7 +139,7 @@ def momentum_step(row, i, M, gradient, z, side, pull, columns):
         P = one / (data + load(diagonal, c))
         part = data * P
         rate = root(delta * P)
-        own = load(features, c) + load(bias, c)  # beyond the last column stays zero
+        own = load(features, c) + load(bias, c)  # padding columns stay zero
         random = root(spread * larger(one - there * part, zero)) * own * load(z_array, z_at + c)
         force = forth * load(g, g_at + c) - load(pull, c)
         before = fma(rate, force, load(M, at + c))
@@ -160,10 +158,10 @@ def momentum_step(row, i, M, gradient, z, side, pull, columns):
 def update_batch(batches, segments, users, items, columns, iteration, key, scratch):
     """One mini-batch, the segments (first, end): gradients at the old state, then updates.
 
-    A user is updated when its segment ends and its old row is needed no more; items gather their
-    gradients until the end. Returns the sum of squared errors.
+    A user is updated at the end of its segment; items accumulate gradients until the end of the
+    mini-batch. Returns the sum of squared errors.
     """
-    # Local names: a tuple's array costs a reference count each time it is named in a loop.
+    # Local names avoid a reference count for each access to a tuple's array in a loop.
     segment_user, lanes, noise = batches.segment_user, columns.lanes, users.noise
     gradient, z, momenta = scratch.gradient, scratch.noise.z, users.momenta
     X, Y = users.rows.reshape(-1), items.rows.reshape(-1)
@@ -198,7 +196,7 @@ def update_batch(batches, segments, users, items, columns, iteration, key, scrat
 
 @njit(**PART)
 def update_items(Y, n_touched, items, columns, counter, scratch):
-    """Update the items that a mini-batch has touched, by the gradients they have gathered."""
+    """Update the items of a mini-batch by their accumulated gradients."""
     lanes, noise, z, momenta = columns.lanes, items.noise, scratch.noise.z, items.momenta
     gradients, touched, is_touched = scratch.item_gradients, scratch.touched, scratch.is_touched
     room, padded_width = _U(scratch.noise.number.shape[0]), _U(LANES * len(lanes))
@@ -224,7 +222,7 @@ def update_items(Y, n_touched, items, columns, counter, scratch):
 def run_dealt(batches, order, users, items, columns, first, key, scratch):
     """Update by the dealt mini-batches order[0], order[1], ..., in iterations from `first` on.
 
-    Returns the sum of the squared errors met on the way, and the number of ratings read.
+    Returns the sum of squared errors along the way, and the number of ratings read.
     """
     sse, count = 0.0, 0
     for k in range(order.shape[0]):

@@ -1,18 +1,17 @@
 """How kernels are compiled: `njit`, and its options.
 
-The compiler may reorder and fuse sums (FAST), which loops over ratings need to become vector code.
-What it makes of a function then depends on what surrounds it. numba compiles a function for itself
-and once more inside each function that calls it, and which of the copies runs depends on what the
-process compiled, or found in numba's cache, before. Copies that differ in a last bit would make a
-first run differ from a second. So what compiled code calls is one of three things:
+The compiler may reorder and fuse sums (FAST), which is needed to vectorize loops over ratings. The
+result then depends on the surrounding code. numba compiles a function by itself and again inside
+each caller, and which copy runs depends on what was compiled or cached before. Copies that differ
+in the last bit would make runs differ. So functions called from compiled code are of three kinds:
 
 | | |
 |---|---|
-| PART | always becomes part of its caller, so there is no copy to call |
-| WITHIN | becomes part of its caller too, for callers that must not reorder: it does not either |
-| APART | stays a function, for which every copy gives the same bits: nothing is reordered |
+| PART | always inlined, so no separate copy is called |
+| WITHIN | inlined in callers that must not reorder; does not reorder either |
+| APART | not inlined; nothing is reordered, so every copy gives the same bits |
 
-tests/kernels/test_jit.py holds all kernels to this.
+tests/kernels/test_jit.py checks all kernels.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from typing import Any
 
 import numba
 
-# nnan and ninf stay off: divergence is noticed by looking for NaN and infinity.
+# nnan and ninf are off, because divergence is detected by NaN and infinity.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
-# What is called from compiled code alone needs no entry from Python: half of the compile time.
+# Functions called only from compiled code need no Python wrapper, which halves the compile time.
 _INSIDE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 # Free bytes that a folder for compiled code must have: numba raises where its disk is full.
@@ -42,7 +41,7 @@ APART: dict[str, Any] = {**EXACT, **_INSIDE}
 
 
 class CacheWarning(UserWarning):
-    """Compiled code cannot be cached, so that every start takes longer; the message says why.
+    """Compiled code cannot be cached, so every start takes longer; the message has the reason.
 
     Examples
     --------
@@ -53,13 +52,13 @@ class CacheWarning(UserWarning):
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba's decorator, without its cache where no folder can take compiled code."""
+    """numba's decorator, without cache if no folder is writable or has room."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         if options.get("cache"):
             try:
                 kernel = numba.njit(**options)(function)
-                # With NUMBA_DISABLE_JIT it is the plain function.
+                # With NUMBA_DISABLE_JIT this is the plain function.
                 folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None
                 if folder is None or _has_room(folder):
                     return kernel

@@ -1,10 +1,10 @@
-"""Counter-based random numbers: Philox4x32-10, keyed, with no state that travels.
+"""Counter-based random numbers: Philox4x32-10, keyed, without state.
 
-A number is a pure function of (seed, chain) and of the counter it is drawn at:
-(round, block, row, position). So the same seed gives the same bits on one thread and on
-eight, in any order of completion, and a round that was lost can be run again anywhere.
+A number is a pure function of (seed, chain) and of its counter (round, block, row, position). The
+same seed gives the same bits on any number of threads, in any order of completion, and a lost round
+can be repeated anywhere.
 
-Philox is that of Salmon, Moraes, Dror, Shaw (SC 2011); its known answers are in the tests.
+Philox is that of Salmon, Moraes, Dror, Shaw (SC 2011); the tests have its reference values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _S32 = np.uint64(32)
 
 
 class StreamCounter(NamedTuple):
-    """Where in the random stream the numbers of many rows are: what these rows have in common.
+    """Part of the counter that is common to many rows.
 
     Philox's counter has four words, of which the row number and the position in the row vary.
     """
@@ -78,8 +78,8 @@ def stream_word(stream, block):
 def philox(c0, c1, c2, c3, k0, k1):
     """Ten rounds of Philox4x32: four counter words and two key words to four random words.
 
-    Words are in 64 bits, and what stands in the upper half is let be until a product would read it:
-    vector code multiplies the lower halves without being told, and nothing has to be moved.
+    Words are stored in 64 bits; the upper half is cleared only before a product reads it, because
+    vector multiplication uses the lower halves.
     """
     x0, x1, x2, x3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
     y0, y1 = np.uint64(k0), np.uint64(k1)
@@ -104,7 +104,7 @@ def unit(word):
 def log32(x):
     """Natural logarithm of a positive normal float32 by exponent and polynomial, to 1e-7.
 
-    A library call would stop the loop around it from becoming vector code.
+    A library call would prevent vectorization of the loop.
     """
     bits = np.float32(x).view(np.int32)
     # Mantissa in [sqrt(1/2), sqrt(2)): the polynomial is then used around its centre, log(1) = 0.

@@ -1,7 +1,7 @@
 """Compiled loops over the ratings of a mini-batch: errors, and the gradients of all its rows.
 
-Rows are padded to whole vectors. How many vectors a row has is the length of a tuple: a constant
-when this is compiled, so that the loops over a row have no ends to look for.
+Rows are padded to whole vectors. The number of vectors is the length of a tuple, a compile-time
+constant, so that loops over a row are unrolled.
 
 A user's ratings are one segment of a mini-batch. While it lasts, the user's row has 1 for its bias:
 times an item's row that is the prediction without a_i, and times the error it is the gradient of
@@ -136,7 +136,7 @@ def gather_segment(batches, segment, a, own, Y, weight, n_touched, scratch, lane
 
     For e = rating - a - x . Y[item], where a is the user's bias, and g = own weight[item] e, where
     `own` is the weight of the user's ratings: gradient += g Y[item], item_gradients[item] += g x.
-    Returns how many items are touched now, sum(g) and sum(e ** 2).
+    Returns the number of touched items, sum(g) and sum(e ** 2).
     """
     item, value, levels = batches.item, batches.value, batches.levels
     x, gradient, item_gradients = scratch.x, scratch.gradient, scratch.item_gradients
@@ -153,7 +153,7 @@ def gather_segment(batches, segment, a, own, Y, weight, n_touched, scratch, lane
         for c in range(0, LANES * len(lanes), LINE // Y.itemsize):
             prefetch(Y, ahead + _U(c))
             prefetch(item_gradients, ahead + _U(c))
-        # Without a branch: most items have been touched before, but which cannot be foretold.
+        # Without a branch, which would be mispredicted.
         touched[n_touched] = j
         n_touched += _U(1) - _U(is_touched[j])
         is_touched[j] = 1
@@ -163,7 +163,7 @@ def gather_segment(batches, segment, a, own, Y, weight, n_touched, scratch, lane
             dot = fma(load(x, c), load(Y, at + c), dot)
         error = Y.dtype.type(rating_at(value, levels, n)) - a - total(dot)
         squares += error * error
-        error *= own * weight[j]  # ones where all ratings have the same noise
+        error *= own * weight[j]  # ones if all ratings have the same noise
         errors += error
         e = splat(error)
         for v in range(len(lanes)):
@@ -215,7 +215,7 @@ def sum_squared_errors(batches, X, Y, columns, weights, sums):
 
     X and Y are padded rows of users and items. Where `weights` of their ratings are given, (users,
     items), e ** 2 is also added to `sums`, (users, items): to the user's times the item's weight,
-    to the item's times the user's. Without, both are None, which is other code once compiled.
+    to the item's times the user's. Without weights both are None, compiled separately.
     """
     lanes, features = columns.lanes, columns.features
     segment_user, segment_starts, item = batches.segment_user, batches.segment_starts, batches.item

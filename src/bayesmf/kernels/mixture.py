@@ -60,7 +60,7 @@ _ERX = 8.45062911510467529297e-01
 
 @njit(**WITHIN)
 def exp_near(x):
-    """exp(x) as glibc finds it: 2^(n / 128) exp(r), the second factor by a polynomial."""
+    """exp(x) by the method of glibc: 2^(n / 128) exp(r), the second factor by a polynomial."""
     shifted = fma(_PER_POWER, x, _SHIFT)
     n, whole = recast(shifted), shifted - _SHIFT
     r = fma(whole, _LOG_LOW, fma(whole, _LOG_HIGH, x))
@@ -130,9 +130,9 @@ _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
-# Far below any log density that can mean something, and small enough that sums stay finite.
+# Below any meaningful log density, and small enough that sums stay finite.
 _LOG_FLOOR = -1e300
-# A bracket halves at least every second step, so this is out of reach of any finite bracket.
+# A bracket halves at least every second step, so no finite bracket needs this many.
 _MAX_STEPS = 400
 
 
@@ -276,7 +276,7 @@ def _normal_quantile(p):
             hi = mid
 
 
-# Pairs whose quantiles are found together: several vector registers of float64.
+# Pairs whose quantiles are computed together: several vector registers of float64.
 _TOGETHER = 16
 # Rows of the table of a search, a column for each of these pairs.
 _LO, _HI, _X, _NARROW, _PREVIOUS, _BELOW, _DENSITY, _Z, _MEAN, _SPREAD = range(10)
@@ -336,7 +336,7 @@ def _cdf_pdf(m, s, n, table):
 
 @njit(**APART)
 def _is_narrow(table, b):
-    """Whether the bracket of pair b is as narrow as rounding lets it be."""
+    """Whether the bracket of pair b is as narrow as rounding allows."""
     lo, hi = table[_LO, b], table[_HI, b]
     return hi - lo <= 1e-9 * table[_NARROW, b] + 4.0 * _EPS * max(abs(lo), abs(hi))
 
@@ -363,7 +363,7 @@ def _step(table, b, p, log_p):
     lo, hi, newton = table[_LO, b], table[_HI, b], x - step
     if abs(step) <= 1e-5 * table[_NARROW, b]:
         return True, min(max(newton, lo), hi)
-    # A step that leaves the bracket or does not halve the last one gives way to bisection.
+    # A step that leaves the bracket or does not halve the last step is replaced by bisection.
     if lo < newton < hi and abs(step) < 0.5 * table[_PREVIOUS, b]:
         table[_PREVIOUS, b], table[_X, b] = abs(step), newton
     else:
@@ -438,7 +438,7 @@ def mixture_quantile(p, mu, var):
     return out
 
 
-# Share of a variance that is left of it, whatever is taken off.
+# Smallest share of a variance that remains after subtracting `rounding`.
 LEAST_SHARE = 0.25
 
 
@@ -446,11 +446,11 @@ LEAST_SHARE = 0.25
 def _add_bins(m, variance, weight, edges, out):
     """out += weight * probabilities of the bins under N(m, variance).
 
-    Of each edge the smaller tail is found, so that bins far out keep their digits.
+    The smaller tail of each edge is computed, so that bins far out keep their digits.
     """
     sd = math.sqrt(_TINY if 0.0 <= variance < _TINY else variance)
     n_edges = edges.shape[0]
-    before, above = 0.0, False  # the smaller tail of the edge before, and is it on the right?
+    before, above = 0.0, False  # smaller tail of the previous edge; is it the upper one
     for k in range(n_edges):
         z = (edges[k] - m) / sd
         tail = 0.5 * math.erfc(abs(z) * _SQRT_HALF)

@@ -1,7 +1,7 @@
 """Standard normals for many rows at once: the numbers that `fill_normals` gives row by row.
 
-A row needs few counters, too few for vector code. Here the counters of several rows stand in one
-list, row after row, and what comes out is put back into rows.
+A row has too few counters for vector code. Here the counters of several rows are in one list, and
+the results are copied back into rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def draw_gammas(out, shape, number, round_, word3, k0, k1):
             out[i] *= math.exp(math.log((np.float64(w3) + 0.5) * _UNIT) / a)
 
 
-# Counters that are drawn at once, about: what they give stays in the first-level cache.
+# Counters drawn at once: their results fit the first-level cache.
 COUNTERS = 288
 
 _U = np.uint64
@@ -62,7 +62,7 @@ class NoiseScratch(NamedTuple):
     number: NDArray[np.uint32]  # of each row
     row: NDArray[np.uint32]  # number of the row of each counter
     quad: NDArray[np.uint32]  # position in the row of each counter, in fours
-    planes: NDArray[np.float32]  # what comes out, before it is put back into rows
+    planes: NDArray[np.float32]  # results, before they are copied into rows
     z: NDArray[np.float32]  # rows of noise, as wide as padded rows; the last is of zeros
 
 
@@ -98,7 +98,7 @@ def fill_noise(noise, n_rows, width, padded_width, counter):
     fill_counters(planes, room, n, row, noise.quad, counter.round, counter.word, key[0], key[1])
     for s in range(n_rows):
         for p in range(_U(4)):
-            # Whole vectors: what is too much is overwritten by what comes next.
+            # Whole vectors: the excess is overwritten by the next row.
             for q in range(_U(0), n_quads, _LANES):
                 copy8(z, s * padded_width + p * n_quads + q, planes, p * room + s * n_quads + q)
 
@@ -120,17 +120,17 @@ def _copy8(out, to, array, at):
     return convert
 
 
-# Square of what a rating is known to at best, for ratings of variance one: it comes to each squared
-# error. Without it somebody who always gives five stars is known without any noise, and the size of
-# the noise has no posterior: the likelihood grows without bound as beta goes to zero.
+# Square of the assumed accuracy of a rating, for ratings of variance one, added to each squared
+# error. Without it a user who always gives five stars has no noise, and the noise precision has no
+# posterior: the likelihood is unbounded as beta goes to zero.
 KNOWN_TO = 1e-4
-# A precision below this is no number that float32 could divide by.
+# Float32 cannot divide by a precision below this.
 LEAST_TAU = 1e-12
 
 
 @njit(**WITHIN)
 def log_rising(k, a):
-    """lgamma(k + a) - lgamma(k) - a log(k), without the digits that a large k would take."""
+    """lgamma(k + a) - lgamma(k) - a log(k), without cancellation for large k."""
     if k < 100.0:
         return math.lgamma(k + a) - math.lgamma(k) - a * math.log(k)
     # By Stirling's series, of which the next term is below 1e-9 here.
@@ -142,7 +142,7 @@ def exact_evidence(laws, sizes, times, counts, errors):
     """Log density of the errors of all rows under each law (shape, rate), up to a constant.
 
     Row i has counts[i] ratings, whose squared errors add up to 2 `errors[i]`; `times` rows have
-    each of the numbers `sizes` of ratings: Gamma functions are found once for each. Sums are whole
+    each of the numbers `sizes` of ratings: Gamma functions are computed once each. Sums are whole
     numbers as those of kernels/exact.py, (laws, 3). With n = counts[i] / 2 a row's term is
 
         lgamma(k + n) - lgamma(k) - n log(rate) - (k + n) log(1 + e / rate).

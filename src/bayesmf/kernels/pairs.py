@@ -16,7 +16,7 @@ from bayesmf.kernels.simd import total as lane_sum
 
 _U = np.uint64
 _LANES = np.uint64(LANES)
-MOST = 128  # pairs that are worked on together: their regressors fit the first-level cache
+MOST = 128  # pairs processed together: their regressors fit the first-level cache
 
 
 @njit(**ENTRY)
@@ -78,7 +78,7 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
     """
     row_width, spread = rows.shape[2], factors.shape[0] > 0
     width = _U((n_factors + LANES - 1) // LANES * LANES)
-    # An odd number of vectors: columns that are a power of two apart would share cache sets.
+    # An odd number of vectors, because columns a power of two apart share cache sets.
     stride = _U(MOST + LANES)
     x = np.empty(max(width, _U(row_width)) * stride, np.float32)
     e, at = np.empty(MOST, np.float32), np.empty(MOST, np.uint64)
@@ -109,7 +109,7 @@ def pair_components(rows, factors, place, starts, slot, given, n_factors, noise,
 def gather_pairs(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
     """Regressors of n pairs from lo on, column by column, and e = their predictions.
 
-    Pairs are rounded up, by zeros, to what `add_spreads` takes; that is returned.
+    Pairs are padded with zeros to a multiple for `add_spreads`; returns the padded number.
     """
     width, up = _U(u.shape[0]), _U((n + 2 * LANES - 1) // (2 * LANES) * (2 * LANES))
     for p in range(_U(n)):
@@ -126,7 +126,7 @@ def gather_pairs(x, stride, e, at, root, features, bias, slot, lo, n, u, own):
 def add_spreads(factor, x, stride, width, n, out):
     """out = |L^-1 x|^2 of each column vector of x, which is overwritten: by four vectors, then two.
 
-    Sums are taken in the same order in either way.
+    Both sum in the same order.
     """
     p = _U(0)
     while p + _U(4) * _LANES <= n:
@@ -141,7 +141,7 @@ def add_spreads(factor, x, stride, width, n, out):
 def spread_four(factor, x, stride, width, p, out):
     """`add_spreads` for four vectors of pairs from p on, two rows of L at a time.
 
-    What is loaded serves both rows: eight running sums keep the arithmetic units busy.
+    Loaded values serve both rows; eight running sums hide latency.
     """
     q0 = q1 = q2 = q3 = splat(np.float32(0.0))
     p1, p2, p3 = p + _LANES, p + _U(2) * _LANES, p + _U(3) * _LANES
@@ -228,7 +228,7 @@ def spread_two(factor, x, stride, width, p, out):
 
 @njit(**ENTRY)
 def unseen_spreads(rows, factors, place, covariance, roots, n_factors, out):
-    """out[k, t] = what a partner that nobody has seen adds to the variance of row k's rating.
+    """out[k, t] = variance that an unseen partner adds to a rating of row k.
 
     The partner's row is N(., covariance[t]), and roots[t] the Cholesky factor of its features'
     covariance C: that is x^T covariance x with x = [row's features, 1], and tr(A^-1 C).

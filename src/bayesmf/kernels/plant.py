@@ -14,7 +14,7 @@ USERS, ITEMS, ACTIVITY, ORDER, DRAW, NOISE, HOLD = np.arange(7, dtype=np.uint32)
     STREAM_SYNTHETIC << 24
 )
 
-# Share of all items: for users with more, a key for each item costs less than rejected draws.
+# Users with more than this share of all items: a key for each item costs less than rejections.
 _HEAVY = 0.1
 _U32 = np.uint32
 
@@ -75,7 +75,7 @@ def _pick(column, chance, own, other):
 
 @njit(**EXACT)
 def _draw_light(out, user, drawn_by, own, other, k0, k1):
-    """Items without replacement by drawing again what was drawn before."""
+    """Draw items without replacement, by rejecting repeats."""
     n, q = 0, 0
     while n < out.size:
         w0, w1, w2, w3 = philox(_U32(q), _U32(user), _U32(0), DRAW, k0, k1)
@@ -164,9 +164,9 @@ def fill(out, first, bounds, rows, tables, scalars, key):
 
 @njit(**EXACT)
 def hold(out, first, bounds, wanted, k0, k1):
-    """Mark so many of the ratings of users first, first + 1, ..., all choices equally likely.
+    """Mark wanted[u] ratings of each user from `first` on, uniformly at random.
 
-    By Floyd (Bentley and Floyd, CACM 1987): one random number for each that is marked.
+    Floyd's algorithm (Bentley and Floyd, CACM 1987): one random number for each marked rating.
     """
     for r in range(wanted.size):
         start, n = bounds[r], bounds[r + 1] - bounds[r]

@@ -1,7 +1,6 @@
-"""Compiled loops over all draws of one user: as fast as memory gives the items' rows.
+"""Compiled loops over all draws of one user, limited by memory bandwidth.
 
-What is summed for an item does not depend on which others are asked for: sums are taken in the
-order written here, so that an item has the same bits in any company.
+Sums are taken in a fixed order, so an item's score has the same bits for any other items.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ _U = np.uint64
 
 @njit(inline="always")
 def padded_dot(X, x, Y, y, width, full, last):
-    """x . y, where a row of X was laid out by `pad_user_rows` and one of Y was not.
+    """x . y for a row of X padded by `pad_user_rows` and an unpadded row of Y.
 
-    The last eight columns of y are read at once, so nothing beyond a row is.
+    The last eight columns of y are read as one vector, so nothing beyond the row is read.
     """
     if width < _U(LANES):
         found = np.float32(0.0)
@@ -67,7 +66,7 @@ def sum_moments(X, bias, rows, items, first, total, squares):
             squares[k] += change * change
 
 
-# Scores of which the largest is found before any is compared by itself: a vector register.
+# Scores whose maximum is compared before single scores: a vector register.
 _STRIDE = 8
 
 
@@ -94,7 +93,7 @@ def add_bonus(scores, total, squares, more, sign, n_draws):
 
 @njit(**ENTRY)
 def forbid(scores, user, starts, items, where):
-    """scores = -inf where a user of the block has rated the item, which stands at where[item]."""
+    """scores = -inf for rated items; item j is at position where[j]."""
     for r in range(user.shape[0]):
         if user[r] >= 0:
             for s in range(starts[user[r]], starts[user[r] + 1]):
@@ -105,10 +104,10 @@ def forbid(scores, user, starts, items, where):
 
 @njit(**ENTRY)
 def select_top(scores, heap, out):
-    """out[r] = the items of the best scores of row r, best first; of equals the lower number.
+    """out[r] = the items with the best scores of row r, best first; ties by lower number.
 
-    Where nothing is left above -inf it is -1. `heap` is room for one row of `out`.
-    Only the largest of a stride is compared with the worst of the best: few are looked at more.
+    -1 where no score above -inf is left. `heap` has the size of a row of `out`. The maximum of each
+    stride is compared with the worst of the best first; few strides need more.
     """
     n_items = scores.shape[1]
     whole = n_items - n_items % _STRIDE
@@ -128,7 +127,7 @@ def select_top(scores, heap, out):
 
 @njit(inline="always")
 def push_scores(row, lo, hi, heap, item, size, bar):
-    """Scores [lo, hi) to the heap of the best; its size, and what the next must be above."""
+    """Push scores [lo, hi) to the heap; returns its size, and the score to exceed."""
     for j in range(lo, hi):
         if row[j] > bar:
             size = push(heap, item, size, row[j], j)
@@ -139,13 +138,13 @@ def push_scores(row, lo, hi, heap, item, size, bar):
 
 @njit(inline="always")
 def ranks_below(score, item, other_score, other_item):
-    """Whether an item ranks below another: by its score, of equals the higher number."""
+    """Whether an item ranks below another: by score, ties by higher number."""
     return score < other_score or (score == other_score and item > other_item)
 
 
 @njit(**APART)
 def push(heap, item, size, score, j):
-    """Push onto the heap of the best; of a full one the first goes, which is the worst of them."""
+    """Push onto the heap; a full heap drops its first entry, the worst."""
     if size == heap.shape[0]:
         replace_first(heap, item, size, score, j)
         return size
@@ -162,7 +161,7 @@ def push(heap, item, size, score, j):
 
 @njit(**APART)
 def replace_first(heap, item, size, score, j):
-    """Put an entry in the first one's stead, and where it belongs."""
+    """Replace the first entry and sift it down."""
     k = 0
     while 2 * k + 1 < size:
         child = 2 * k + 1

@@ -1,4 +1,4 @@
-"""The posterior of a row given the other side: one function, from which everything else follows.
+"""The posterior of a row given the other side.
 
 Given the other side's rows V, a row x with ratings r, prior N(mu, Lambda^-1) and noise precision
 tau is Gaussian, and depends on its own ratings alone:
@@ -7,8 +7,8 @@ tau is Gaussian, and depends on its own ratings alone:
 
 with w the weights of its ratings (1 where the noise does not depend on the other side's row).
 With a bias the regressors of a user are [V_j, 1] and the target r - b_j, so features and bias are
-found together. `row_posterior` leaves the Cholesky factor of A, and its mean is one substitution
-away: a half-sweep of Gibbs adds noise to it, predictions, new users and explanations do not.
+solved together. `row_posterior` computes the Cholesky factor of A; one substitution gives the mean
+(predictions, new users, explanations) or, with noise, a draw (a half-sweep of Gibbs).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bayesmf.kernels.gather import Gathered, RowRatings, gather, padded
 from bayesmf.kernels.jit import ENTRY, PART, njit
 from bayesmf.kernels.noise import KNOWN_TO, LEAST_TAU
 
-# Ratings summed in float32 before they join the float64 sums. Longer sums are faster, until
-# they leave the second-level cache.
+# Ratings summed in float32 before they are added to float64 sums. Longer sums are faster while they
+# fit the second-level cache.
 CHUNK = 256
-# A pivot this small beside its diagonal has lost the digits that float32 sums have.
+# A pivot below this share of its diagonal has lost the digits of float32 sums.
 LOST_PIVOT = 1e-3
 
 
@@ -45,7 +45,7 @@ class RowScratch(NamedTuple):
     z: NDArray[np.float32]
     sums: NDArray[np.float64]  # of A before it is factored
     bias: NDArray[np.float64]  # sums of regressors times that of the bias
-    left: NDArray[np.float64]  # dual form: what the prior's mean leaves of the targets
+    left: NDArray[np.float64]  # dual form: targets minus their prediction by the prior's mean
 
 
 @njit(inline="always")
@@ -57,7 +57,7 @@ def round_up(n, unit):
 def make_row_scratch(width: int, n_factors: int) -> RowScratch:
     """Allocate for rows of `width` columns, of which `n_factors` are features."""
     rows, columns = (width // 4 + 1) * 4, (max(CHUNK, width) // 8 + 1) * 8
-    # Columns an odd number of vectors apart: they would share cache sets otherwise.
+    # An odd number of vectors, because columns a power of two apart share cache sets.
     columns += 8 * (columns // 8 % 2 == 0)
     padded_width = padded(n_factors)
     return RowScratch(
@@ -82,8 +82,8 @@ def make_row_scratch(width: int, n_factors: int) -> RowScratch:
 def add_products(P, x, corner, last, right, n, sign):
     """P += sign * x[:, :n] @ x[:, :n].T, lower half: rows corner..last, columns corner..right.
 
-    In tiles of 4 x 2: eight running sums are what the vector registers hold. All limits are
-    multiples of four.
+    In tiles of 4 x 2: eight running sums fit the vector registers. All limits are multiples of
+    four.
     """
     for d in range(corner, last, 4):
         p0, p1, p2, p3 = x[d], x[d + 1], x[d + 2], x[d + 3]
@@ -116,7 +116,7 @@ def accumulate(scratch, ratings, lo, hi, width, n_factors, exactly):
     Sums of a chunk are in float32, or `exactly` in float64.
     """
     A, x, y, e, zeros = scratch.A, scratch.x, scratch.y, scratch.e, scratch.zeros
-    # Not a literal 0: functions are compiled apart for those.
+    # Not a literal 0, for which the function would be compiled separately.
     rows, corner = A.shape[0] - 4, np.int64(0)
     stride, nothing = np.uint64(x.shape[1]), e[:0]
     gathered = Gathered(x.reshape(x.size), stride, e, scratch.at, scratch.root, nothing)
@@ -149,13 +149,13 @@ def clear(A, n):
 
 @njit(**PART)
 def factor_block(A, inverse, j, lost):
-    """The four pivots from j, whose block has been reduced. False if one has lost its digits."""
+    """Factor the four pivots from j, whose block is reduced. False if one is inaccurate."""
     sound = True
     for c in range(j, j + 4):
         pivot = A[c, c]
         for k in range(j, c):
             pivot -= A[c, k] * A[c, k]
-        # Said this way round, NaN is not sound either.
+        # This comparison is False for NaN.
         sound = sound and pivot > lost * inverse[c]
         inverse[c] = 1.0 / np.sqrt(pivot)
         for i in range(c + 1, j + 4):
@@ -185,10 +185,10 @@ def cholesky(A, inverse, size, lost):
     """Factor A = L L^T in place (lower half), `size` a multiple of four.
 
     The four rows below A are right-hand sides b and become L^-1 b: forward substitution is the
-    same arithmetic. Of L's diagonal the inverse is stored. False if a pivot has lost its digits.
+    same arithmetic. L's diagonal is stored inverted. False if a pivot is inaccurate.
     """
     for d in range(size):
-        # What its pivot is compared with, until it has one.
+        # Until the pivot is computed: the diagonal it is compared with.
         inverse[d] = A[d, d]
     for j in range(0, size, 4):
         add_products(A, A, j, size + 4, j + 4, j, -1.0)
@@ -215,7 +215,7 @@ def solve_back(A, inverse, solution, z, b, n, noise):
 
 @njit(**PART)
 def set_system(A, target, shift, Lambda, tau):
-    """From the sums of `accumulate` to the system Lambda + tau P, its right-hand side below.
+    """Set up Lambda + tau P from the sums of `accumulate`, with the right-hand side below.
 
     Returns the sum of squared targets. Rows between width and size become those of the identity.
     """
@@ -246,7 +246,7 @@ def row_posterior(scratch, ratings, lo, hi, shift, Lambda, tau, n_factors):
     for lost in (LOST_PIVOT, 0.0):
         accumulate(scratch, ratings, lo, hi, shift.shape[0], n_factors, lost == 0.0)
         for d in range(shift.shape[0]):
-            scratch.bias[d] = scratch.A[n_factors, d]  # not used where there is no bias
+            scratch.bias[d] = scratch.A[n_factors, d]  # unused without bias
         squares = set_system(scratch.A, scratch.target, shift, Lambda, tau)
         if cholesky(scratch.A, scratch.inverse, size, lost):
             break
@@ -254,7 +254,7 @@ def row_posterior(scratch, ratings, lo, hi, shift, Lambda, tau, n_factors):
 
 
 class PaddedRows(NamedTuple):
-    """The other side under some draws, as `regressors` lays it out: a row of each for a draw."""
+    """The other side under some draws, padded as by `regressors`."""
 
     features: NDArray[np.float32]
     bias: NDArray[np.float32]
@@ -262,27 +262,27 @@ class PaddedRows(NamedTuple):
 
 
 class UnknownNoise(NamedTuple):
-    """What precisions of ratings are drawn from, where they are not known: (draws, ...) of each.
+    """Input for drawing unknown precisions of ratings: (draws, ...) of each.
 
-    A few steps of Gibbs, row given precision and precision given row, with the same random numbers
-    for all rows: what is told of a row does not depend on which others are asked for.
+    A few Gibbs steps, row given precision and precision given row, with the same random numbers for
+    all rows: the result for a row does not depend on the other rows of a query.
     """
 
-    shape: NDArray[np.float64]  # of the precision's Gamma prior; not above 0 where there is none
+    shape: NDArray[np.float64]  # of the precision's Gamma prior; 0 or less if none
     rate: NDArray[np.float64]
     normals: NDArray[np.float32]  # (draws, steps, width + GAMMA_TRIES)
     uniforms: NDArray[np.float64]  # (draws, steps, GAMMA_TRIES + 1)
 
 
 def all_known(n_draws: int) -> UnknownNoise:
-    """Where nothing has to be drawn."""
+    """An `UnknownNoise` for known precisions."""
     nothing = np.zeros(n_draws)
     return UnknownNoise(
         nothing, nothing, np.zeros((n_draws, 0, 1), np.float32), np.zeros((n_draws, 0, 1))
     )
 
 
-# Candidates for a Gamma variate: each is taken with 95% and more, the last whatever comes.
+# Candidates for a Gamma variate: each is accepted with at least 95%, the last always.
 GAMMA_TRIES = 4
 
 
@@ -290,7 +290,7 @@ GAMMA_TRIES = 4
 def draw_gamma(shape, normals, first, uniforms):
     """A standard Gamma variate, by Marsaglia and Tsang (2000).
 
-    Below 1 by way of the next shape: they are as one to the power 1 / shape of a uniform number.
+    For a shape below 1: a variate of shape + 1 times U^(1 / shape).
     """
     d = (shape + 1.0 if shape < 1.0 else shape) - 1.0 / 3.0
     found = d
@@ -310,9 +310,9 @@ def draw_gamma(shape, normals, first, uniforms):
 
 @njit(**PART)
 def draw_unknown_tau(scratch, ratings, lo, hi, shift, Lambda, n_factors, unknown, t):
-    """A draw of the precision of a row's ratings given the other side; the row is drawn on the way.
+    """Draw the precision of a row's ratings given the other side, by Gibbs steps with the row.
 
-    Sums over ratings are taken once. Begins at the prior's mean.
+    Sums over ratings are computed once. Starts at the prior's mean.
     """
     A, sums, solution = scratch.A, scratch.sums, scratch.solution
     width, n, normals = shift.shape[0], hi - lo, unknown.normals[t]
@@ -341,7 +341,7 @@ def draw_unknown_tau(scratch, ratings, lo, hi, shift, Lambda, n_factors, unknown
         gamma = draw_gamma(
             unknown.shape[t] + 0.5 * n, normals[step], width, unknown.uniforms[t, step]
         )
-        # Not zero, whose noise would be no number in float32.
+        # Not zero, whose variance would be infinite in float32.
         tau = max(gamma / (unknown.rate[t] + 0.5 * (sse + KNOWN_TO * n)), LEAST_TAU)
     return tau
 

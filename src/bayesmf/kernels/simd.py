@@ -1,8 +1,7 @@
-"""Eight numbers at once, as a value that compiled code can hold in a register.
+"""Vectors of eight numbers for compiled code.
 
-numba's loops become vector code when the compiler sees that it may; in the innermost loops that
-is too much left to chance. These few operations say it. Eight lanes are one register with AVX, two
-with SSE or NEON; sums are taken in the order written here, on any machine.
+Auto-vectorization is not reliable in the innermost loops; these operations are explicit. Eight
+lanes are one register with AVX, two with SSE or NEON; sums have the same order on any machine.
 
 Arrays must be flat and contiguous, indices unsigned: nothing is checked.
 """
@@ -21,8 +20,8 @@ LANES = 8
 _INT = ir.IntType(32)
 _IR_TYPES = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 _SUFFIX = {types.float32: "v8f32", types.float64: "v8f64"}
-# Three rounds of pairwise exchanges turn an 8 x 8 matrix: (partner, lanes retained, lanes sent).
-# Within halves of a register first, because crossing its middle takes longer.
+# Three rounds of pairwise exchanges transpose an 8 x 8 matrix: (partner, lanes retained, lanes
+# sent). Within halves of a register first, because crossing its middle is slower.
 _EXCHANGES = (
     (1, (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)),
     (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
@@ -155,7 +154,7 @@ def root(typingctx, a):
 
 @intrinsic
 def larger(typingctx, a, b):
-    """The larger of two, lane by lane; b where a is no number."""
+    """The larger of two, lane by lane; b where a is NaN."""
 
     def codegen(context, builder, sig, args):
         return builder.select(builder.fcmp_ordered(">", *args), *args)
@@ -209,7 +208,7 @@ def recast(typingctx, x):
 
 @intrinsic
 def prefetch(typingctx, array, index):
-    """Ask for the cache line of array[index], which will be read soon."""
+    """Prefetch the cache line of array[index]."""
 
     def codegen(context, builder, sig, args):
         pointer = builder.bitcast(_element(context, builder, sig, args), ir.IntType(8).as_pointer())

@@ -1,7 +1,6 @@
-"""Loops over ids: tables to number and to look up strings and integers, and integers in text.
+"""Hash tables of ids (strings and integers), and parsing of integers.
 
-A string is `bytes[start:end]`. Tables are hashed with two secret numbers, so that crafted strings
-cannot be made to collide.
+A string is `bytes[start:end]`. Hashes use two secret numbers, so that collisions cannot be crafted.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def read_integers(text, starts, ends, out, ok):
             at += 1
         if value > _LARGEST + np.uint64(negative):
             ok[k] = False
-        # Minus 2^63 has no positive of its own: the bits of both are the same.
+        # The negative of -2^63 has the same bits.
         out[k] = np.int64(np.uint64(0) - value if negative else value) if ok[k] else 0
 
 
@@ -138,9 +137,9 @@ def fill_integers(values, secret, keys, table):
 
 @njit(**EXACT)
 def number_integers(values, secret, keys, table, codes, firsts, begin, found):
-    """Number integers from `begin` on in the order in which they first occur.
+    """Number integers from `begin` on in order of first occurrence.
 
-    Stops where the table is half full; returns where, and how many distinct ones there are so far.
+    Stops when the table is half full; returns the position, and the number of distinct integers.
     """
     mask, most = np.uint64(len(table) - 1), len(table) // 2
     for k in range(begin, len(values)):
@@ -165,7 +164,7 @@ def hash_strings(text, starts, ends, secret, out):
 
 @njit(**EXACT)
 def all_equal(text, starts, ends, codes, other, other_starts, other_ends):
-    """Whether each string is the one that its code stands for."""
+    """Whether each string equals the one with its code."""
     same = True
     for k in range(len(codes)):
         at = codes[k]

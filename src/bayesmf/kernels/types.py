@@ -12,7 +12,7 @@ Rows = NDArray[np.float32]
 
 
 def readonly(array: NDArray[Any]) -> NDArray[Any]:
-    """A plain view without writing: a kernel then compiles once for fitted and loaded models."""
+    """A read-only view: kernels then compile once for fitted and loaded models."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view

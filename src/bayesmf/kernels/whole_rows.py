@@ -27,7 +27,7 @@ DUAL_SHARE = 0.7
 
 @njit(**PART)
 def overrelax(A, inverse, z, old, solution, b, relax):
-    """Make z such that row b of A + z leads beyond the mean: over-relaxation (Adler 1981).
+    """Set z so that row b of A + z gives an over-relaxed draw (Adler 1981).
 
     In units of the factor L the row deviates from its mean by L^T old - b; the new deviation is
     -relax times that, and fresh noise for the rest of the variance.
@@ -117,7 +117,7 @@ def set_stats(row_stats, squares, length, x, target, bias, Lambda, tau, n_factor
 def whiten(scratch, ratings, lo, n, prior, tau, n_factors):
     """Rows of y: regressors of the ratings from lo on, in units of the prior's deviations.
 
-    Below A comes what the prior's draw and the prior's mean leave of the targets.
+    Below A: the targets minus their predictions by the prior's draw and by the prior's mean.
     """
     A, y, z, (mu, roots) = scratch.A, scratch.y, scratch.z, prior
     R, bias, index, weight = ratings.features, ratings.bias, ratings.other, ratings.root
@@ -195,7 +195,7 @@ def draw_dual(out, means, row_stats, chosen, ratings, prior, sweep, scratch):
 
 @njit(**PART)
 def set_stats_dual(row_stats, x, y, left, n, prior, n_factors):
-    """Sums of a row's ratings at x, one by one; `left` is what the prior's mean leaves of them."""
+    """Sums of a row's ratings at x; `left` are ratings minus predictions by the prior's mean."""
     mu, roots = prior
     for k in range(row_stats.shape[0]):
         row_stats[k] = 0.0

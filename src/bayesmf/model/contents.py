@@ -55,7 +55,7 @@ _PARAMS = {
     "keep?": TEXT, "noise_by?": (TEXT, None),
 }  # fmt: skip
 SAVED_PARAMS = tuple(name.removesuffix("?") for name in _PARAMS)
-# The sides whose draws were kept, where all ratings are saved, or none and nothing about users.
+# Side whose draws were kept, with all ratings saved, or without users.
 _HELD = {"all": tuple(SIDES), "none": ("items",)}
 _META = {
     "units": _UNITS, "report": _REPORT, "params": _PARAMS, "history": [TEXT],
@@ -108,7 +108,7 @@ def draws_expected(
     Lambda_shape: tuple[int, ...],
     keep: str,
 ) -> dict[str, Expected]:
-    """What arrays of draws must be, their number being that of `tau`."""
+    """Expected arrays of draws; their number is that of `tau`."""
     n = arrays["tau"].size
     Lambda = Expected("f8", (n, *Lambda_shape), USABLE if len(Lambda_shape) == 2 else POSITIVE)
     mu = Expected("f8", (n, width))
@@ -124,7 +124,7 @@ def draws_expected(
     for side, size in (("user", n_users), ("item", n_items)):
         if f"{side}_tau_prior" in arrays:
             expected[f"{side}_tau_prior"] = Expected("f8", (n, 2), POSITIVE)
-            # Those of the side that answers are found from are all known.
+            # All known on the kept side.
             kept = side == ("user" if keep == "users" else "item")
             rule = PRECISE if kept else PRECISE_OR_NAN
             expected[f"{side}_tau"] = Expected("f4", (n, size), rule)
@@ -134,7 +134,7 @@ def draws_expected(
 def model_expected(
     arrays: Mapping[str, NDArray[Any]], meta: dict[str, Any]
 ) -> Mapping[str, Expected]:
-    """What each array of a model must be; ValueError where that does not fit together."""
+    """Expected arrays of a model; ValueError if they are inconsistent."""
     check_meta(meta)
     report, n_factors = meta["report"], meta["units"]["n_factors"]
     holds = meta["holds"]
@@ -172,7 +172,7 @@ def model_expected(
 def _rated_expected(
     arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int
 ) -> dict[str, Expected]:
-    """What lists of the items that users have rated must be."""
+    """Expected lists of the items rated by users."""
     starts, n_ratings = arrays["seen_starts"], arrays["seen_items"].size
     if starts_misfit(starts, n_ratings):
         raise ValueError("seen_starts does not fit seen_items")
@@ -185,10 +185,10 @@ def _rated_expected(
 def _values_expected(
     arrays: Mapping[str, NDArray[Any]], units: Mapping[str, float], n_ratings: int
 ) -> dict[str, Expected]:
-    """What ratings must be: codes of levels, or in the chain's units as levels are."""
+    """Expected ratings: codes of levels, or numbers in the chain's units."""
     low, high = ((units[name] - units["center"]) / units["scale"] for name in ("low", "high"))
     dust = 1e-4 * max(1.0, abs(low), abs(high))
-    # Numbers that are far too large for ratings cannot be computed with.
+    # Limit of magnitude, far above any rating.
     rated = between(max(low - dust, -1e18), min(high + dust, 1e18))
     if arrays["seen_values"].dtype != np.uint8:
         return {"seen_values": Expected("f4", (n_ratings,), rated)}
@@ -206,7 +206,7 @@ def _values_expected(
 
 
 def precise(Lambda: NDArray[np.float64]) -> bool:
-    """Whether precisions are matrices that belong to distributions."""
+    """Whether precisions are positive definite."""
     if Lambda.ndim < 3:
         return True  # the rule has seen them
     try:
@@ -218,7 +218,7 @@ def precise(Lambda: NDArray[np.float64]) -> bool:
 
 # Two precisions are multiplied in float32.
 PRECISE = Rule(lambda piece, *_: bool(_precise(piece).all()), POSITIVE.fault)
-# NaN where it is drawn when it is asked for: of rows with new ratings (run/update.py).
+# NaN if drawn on demand: rows with new ratings (run/update.py).
 PRECISE_OR_NAN = Rule(
     lambda piece, *_: bool((_precise(piece) | np.isnan(piece)).all()), POSITIVE.fault
 )

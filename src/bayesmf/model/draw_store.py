@@ -38,7 +38,7 @@ class DrawStore:
     ) -> Parts:  # fmt: skip
         """The arrays of a state that are kept, by their names in `Draws`.
 
-        `fetch` brings those that are stored on workers.
+        `fetch` returns arrays that are stored on workers.
         """
         parts = {side: whole(getattr(params, side), fetch) for side in SIDES[self.keep]}
         if means is not None:
@@ -85,7 +85,7 @@ class DrawStore:
         return sum(map(len, self._precisions))
 
     def selections(self, chain: int) -> int:
-        """How often `select` was called for a chain; in between draws are only added."""
+        """Number of calls of `select` for a chain; in between, draws are only added."""
         return self._selections[chain]
 
     def count(self, chain: int) -> int:
@@ -139,7 +139,7 @@ class DrawStore:
 
 
 class LastDraw(DrawStore):
-    """Keeps the newest draw of each chain: for runs of which only the errors are used."""
+    """Stores the newest draw of each chain: for runs of which only the errors are used."""
 
     def reserve(self, chain: int, n: int, parts: Parts) -> None:
         super().reserve(chain, 1, parts)
@@ -189,7 +189,7 @@ def _without_rows(precisions: Precisions) -> Precisions:
 
 
 def _noise_of(draws: Draws, t: int) -> Noise | None:
-    """What `_without_rows` leaves of a stored draw."""
+    """Noise of a stored draw, without precisions of rows."""
     nothing, priors = np.empty(0, np.float32), (draws.user_tau_prior, draws.item_tau_prior)
     if all(p is None for p in priors):
         return None

@@ -31,11 +31,11 @@ class RatingLevels(NamedTuple):
 
     @property
     def rounding(self) -> float:
-        """Variance that ratings have because they are levels, as of numbers spread evenly."""
+        """Variance of rounding to levels, as of a uniform distribution."""
         return self.step**2 / 12
 
     def numbers(self, rating: NDArray[np.floating]) -> NDArray[np.int64] | None:
-        """Which level each rating is; None where one of them is none."""
+        """Level of each rating; None if any rating is not a level."""
         values = np.array(self.levels)
         at = np.searchsorted((values[1:] + values[:-1]) / 2, rating)
         off = np.abs(values[at] - rating)
@@ -44,13 +44,13 @@ class RatingLevels(NamedTuple):
 
 
 def spread_evenly(chain: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Numbers of at most so many draws, spread evenly over those of each chain; one in any case.
+    """Numbers of at most `most` draws, spread evenly over each chain; at least one.
 
-    `chain` is that of each draw, ascending. Chains have shares as they have draws, and the last
-    draw of each is among those chosen.
+    `chain` is that of each draw, ascending. Chains have shares in proportion to their draws; the
+    last draw of each is chosen.
     """
     _, first, counts = np.unique(chain, return_index=True, return_counts=True)
-    # A chain has what is between the share of all chains before it and that with it.
+    # Number of draws of each chain: difference of cumulative shares.
     shares = np.diff(np.cumsum(counts) * min(most, len(chain)) // len(chain), prepend=0)
     while shares.min() < 1:
         if shares.max() > 1:
@@ -67,13 +67,13 @@ def spread_evenly(chain: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 ROWS = ("users", "items", "user_means", "item_means")
 # Those of precisions of single rows, where these have any.
 ROW_NOISE = ("user_tau", "item_tau")
-# What may be kept, and the arrays of rows that it is.
+# Values of `keep`, and their arrays of rows.
 SIDES = {"items": ("items",), "users": ("users",), "both": ("users", "items")}
 
 
 @dataclass(frozen=True)
 class Draws:
-    """T kept draws, chain by chain, oldest first: what a posterior is made of.
+    """T kept draws, chain by chain, oldest first.
 
     Rows have `width` columns: the factors, then the bias if the prior has biases. All numbers are
     in units of the chains; `Posterior` has those of the ratings.
@@ -94,8 +94,8 @@ class Draws:
     chain : ndarray of int64, shape (T,)
         Chain of each draw.
     user_means, item_means : ndarray of float32, shape (T, n_rows, width), or None
-        Conditional means of kept rows, where the sampler has them (docs/sampler.md): better for
-        expectations, useless for spreads.
+        Conditional means of kept rows, if the sampler has them (docs/sampler.md): better for
+        expectations, not usable for spreads.
     missed : ndarray of int64, shape (T,), or None
         Ratings that came after each draw was made; None where none came.
     user_tau, item_tau : ndarray of float32, shape (T, n_rows), or None

@@ -1,4 +1,4 @@
-"""Arrays for draws: in memory if small, else in a temporary file that may be paged out."""
+"""Arrays for draws: in memory if small, else in a temporary file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def release_pages(array: Rows) -> None:
 def allocate(n: int, shape: tuple[int, ...]) -> Rows:
     """An array for n draws: in memory if it is small, else in a temporary file.
 
-    The file has no name, so that none is left however the process ends. Its room is taken now: a
-    page for which the disk has no room would end the process by a signal. If there is not enough
-    room the array is in memory after all.
+    The file is unlinked, so none is left when the process ends. Disk space is allocated now: a full
+    disk would kill the process later. Without enough space the array is in memory.
     """
     size = 4 * n * int(np.prod(shape))
     if size >= MAP_ABOVE_BYTES:

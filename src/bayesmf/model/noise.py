@@ -1,4 +1,4 @@
-"""Noise that is not one number: every user, every item, or both have precisions of their own.
+"""Heteroscedastic noise: separate precisions of users, of items, or of both.
 
 The precision of a rating is tau_i, w_j, or tau_i w_j, with
 
@@ -31,10 +31,10 @@ Array = NDArray[np.float64]
 
 # Shape and rate of beta's prior.
 RATE_SHAPE, RATE_RATE = 1.0, 1.0
-# The rectangle is at least NARROW over the root of the number of rows wide, some times what they
-# leave open, and at most 1, at random in between: a chain that begins far off has a long way to go.
+# Width of the rectangle: random between NARROW over the root of the number of rows, a multiple of
+# the posterior's width, and 1, for chains that begin far off.
 NARROW = 8.0
-FIRST, MORE = 8, 16  # points that are named at once: mostly one of the first is in the slice
+FIRST, MORE = 8, 16  # points evaluated at once: mostly one of the first is in the slice
 
 
 def log_shape_prior(log_k: float) -> float:
@@ -45,8 +45,8 @@ def log_shape_prior(log_k: float) -> float:
 class LawSlice:
     """One step of shape and rate; with `mean_one` the rate is the shape.
 
-    `laws` are to be looked at next, (points, 2) shapes and rates. `choose` takes the logarithms of
-    the errors' densities under them, and says whether the step is done: then `found` is the law.
+    `laws` are the points to evaluate next, (points, 2) shapes and rates. `choose` takes the log
+    densities of the errors under them and returns whether the step is done; `found` is the result.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LawSlice:
         self.found: tuple[float, float] = (shape, rate)
 
     def _shrunk(self, n: int) -> list[Array]:
-        """Points to be looked at in turn, as if none before them was in the slice."""
+        """Points to try in turn, each as if none before it was in the slice."""
         points = []
         for _ in range(n):
             x = self._rng.uniform(self._low, self._high)
@@ -108,24 +108,23 @@ class LawSlice:
 
 Index = NDArray[np.int64]
 
-# What may have noise of its own; None is one number for all ratings.
+# Values of `noise_by`; None is one precision for all ratings.
 NOISE_BY = ("user", "item", "both")
-# What is watched of the noise's distribution, by the names that reports use, and in words: log tau
-# and the relative spreads k^-1/2, which say what k and beta do and stay put where k is large and
-# whatever it is makes no difference.
+# Monitored parameters of the noise, by name in reports, with descriptions: log tau and the relative
+# spreads k^-1/2, which converge even if k is large and not identified.
 PARAMETERS = {
     "tau": "the size of the noise",
     "user_spread": "how much users differ in their noise",
     "item_spread": "how much items differ in their noise",
 }
 N_PARAMETERS = len(PARAMETERS)
-# Before anything is known: precisions differ by a factor of two or so.
+# Initial value: precisions differ by a factor of two or so.
 FIRST_SHAPE = 4.0
 STEP = 0.3  # in log k, the first width of its slice
 
 
 class NoiseSums(NamedTuple):
-    """Of the precisions of n rows: their sum, that of their logarithms, and by ratings."""
+    """Sums over the precisions of n rows: plain, of logarithms, and weighted by ratings."""
 
     n: int
     total: float
@@ -145,15 +144,15 @@ def noise_sums(value: Rows, counts: Index) -> NDArray[np.int64]:
 
 
 def half_errors(counts: Index, sse: Array, mean_one: bool) -> Array:
-    """Half the squared errors of rows, of ratings that are known to the root of KNOWN_TO.
+    """Half the squared errors of rows, plus KNOWN_TO for each rating.
 
-    Precisions of mean one are bounded without that.
+    Precisions of mean one are bounded without it.
     """
     return 0.5 * (sse if mean_one else sse + KNOWN_TO * counts)
 
 
 def evidence_of(laws: Array, counts: Index, errors: Array) -> NDArray[np.int64]:
-    """How likely the (half) errors of rows are under each law, as whole numbers."""
+    """Log likelihoods of the laws given the (half) errors of rows, as whole numbers."""
     times = np.bincount(counts)  # not unique, which sorts
     sizes = np.flatnonzero(times)
     return np.asarray(exact_evidence(laws, sizes, times[sizes], counts, errors))
@@ -220,7 +219,7 @@ class RowNoise:
 
 @dataclass(frozen=True)
 class Noise:
-    """Precisions of users' and items' ratings, None on a side that has none of its own."""
+    """Precisions of users' and items' ratings, None for a side without separate noise."""
 
     users: RowNoise | None = None
     items: RowNoise | None = None
@@ -258,13 +257,13 @@ class Noise:
         return Noise(*sides)
 
     def typical(self) -> float:
-        """The mean of the precisions' distribution, what one number would be."""
+        """The mean of the precisions' distribution, comparable to a single tau."""
         own = self.users or self.items
         assert own is not None
         return own.shape / own.rate
 
     def draw_hyper(self, rng: np.random.Generator) -> Noise:
-        """Shapes and rates given all precisions, and the size that is either side's."""
+        """Draw shapes and rates given all precisions, and the scale exchanged between sides."""
         if self.users is None or self.items is None:
             return Noise(
                 self.users and self.users.draw_hyper(rng), self.items and self.items.draw_hyper(rng)
@@ -275,7 +274,7 @@ class Noise:
 
 
 def _draw_exchange(users: RowNoise, items: RowNoise, rng: np.random.Generator) -> float:
-    """log c for (c tau_i, w_j / c), which no rating can tell apart: drawn with beta integrated out.
+    """Draw log c for (c tau_i, w_j / c), which has the same likelihood; beta integrated out.
 
     The generalised Gibbs step of Liu and Sabatti (2000), as for columns in model/scale.py.
     """
@@ -327,7 +326,7 @@ def slice_sample(
         )
     low = start - step * rng.random()
     high = low + step
-    # Steps that may be made to the left and to the right: shared at random, as reversals need it.
+    # Steps to the left and to the right, divided at random for reversibility.
     left = math.inf if most is None else math.floor(most * rng.random())
     right = math.inf if most is None else most - 1 - left
     while left > 0 and log_density(low) > level and low > start - LONGEST:

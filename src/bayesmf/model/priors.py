@@ -1,7 +1,7 @@
 """The hyper-priors: Gamma on diagonal precisions (Section 3.1), Gaussian-Wishart (Section 2.1).
 
-Both offer the same things: a start, a draw given the rows, a log density, and how likely rows
-would be with a column rescaled. The server knows nothing else about them.
+Both have the same interface: initial values, a draw given the rows, and the density of rows with a
+column rescaled.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Moments(NamedTuple):
         return self.cross if self.cross.ndim == 1 else np.diagonal(self.cross).copy()
 
     def scaled(self, factors: Array) -> Moments:
-        """Those of the rows with columns times factors."""
+        """Moments of the rows with columns times factors."""
         form = factors * factors if self.cross.ndim == 1 else np.outer(factors, factors)
         return Moments(self.n, self.total * factors, self.cross * form)
 
 
 def moments_of(rows: Rows | Moments) -> Moments:
-    """The moments of rows that are at hand, as they would be added up from stripes."""
+    """The moments of rows in this process, summed as over stripes."""
     if isinstance(rows, Moments):
         return rows
     n, width = rows.shape
@@ -57,7 +57,7 @@ def moments_of(rows: Rows | Moments) -> Moments:
 
 @dataclass
 class Params:
-    """Rows of users and items of one chain: arrays, or `Pieces` of them that lie anywhere."""
+    """Rows of users and items of one chain: arrays, or `Pieces` stored anywhere."""
 
     users: Any
     items: Any
@@ -140,7 +140,7 @@ class RowPrior:
         own = self.mu.ndim == 2
         matrix = self.Lambda if own or self.Lambda.ndim == 2 else np.diag(self.Lambda)
         mu, matrix = (self.mu, matrix) if own else (self.mu[None], matrix[None])
-        # Not @, which would wake the threads of BLAS.
+        # Not @, which would start BLAS threads.
         return readonly(np.einsum("rde,re->rd", matrix, mu)), readonly(np.ascontiguousarray(matrix))
 
     def diagonal(self) -> NDArray[np.float64]:
@@ -156,11 +156,11 @@ class RowPrior:
 
 @dataclass(frozen=True)
 class Precisions:
-    """All that stands above the rows: the priors of both sides and the noise precision tau.
+    """The priors of both sides and the noise precision tau.
 
     Where rows have noise of their own (`noise`), tau is the mean of their precisions' distribution.
-    `version` tells the precisions of one chain apart: the rounds done when they were drawn, 0 at
-    the start. What is computed from rows whenever precisions are drawn is stored with it.
+    `version` is the number of rounds done when they were drawn, 0 at the start; statistics computed
+    for these precisions are stored with it.
     """
 
     users: RowPrior
@@ -170,7 +170,7 @@ class Precisions:
     noise: Noise | None = None
 
     def noise_parameters(self) -> list[float]:
-        """Those of `noise.PARAMETERS`, NaN for what there is none of."""
+        """Values of `noise.PARAMETERS`, NaN if absent."""
         found = [math.log(self.tau)]
         for side in (0, 1):
             own = None if self.noise is None else self.noise.side(side)
@@ -193,7 +193,7 @@ class Precisions:
         return None if own is None else _as_rows(own.value, own.known_sums().n)
 
     def by_row(self, side: int) -> Pieces | Rows | float | None:
-        """The same, wherever it lies."""
+        """`of_rows` without fetching."""
         own = None if self.noise is None else self.noise.side(side)
         return None if own is None else own.value
 
@@ -215,10 +215,10 @@ class GammaPrior:
     alpha_0: float = 1.0
     beta_0: float = 1.0
     bias = True
-    full = False  # it takes the squares of columns alone
+    full = False  # needs the squares of columns only
 
     def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
-        """Every precision at one value, 2.0 in the paper."""
+        """All precisions equal, 2.0 in the paper."""
         width = n_factors + 1
         return RowPrior(np.zeros(width), np.full(width, float(precision)))
 
@@ -247,7 +247,7 @@ class WishartPrior:
     kappa_0: float = 2.0
     nu_0: float | None = None
     bias: bool = False
-    full = True  # it takes all second moments of the rows
+    full = True  # needs all second moments of the rows
 
     def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
         """Mean zero, the same precision in every direction."""
@@ -327,7 +327,7 @@ class WishartColumns:
     M: Array
 
     def weight(self, d: int) -> float:
-        """q_d; above zero, whatever rounding says."""
+        """q_d; kept above zero despite rounding."""
         return max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
 
     def rescale(self, d: int, k: float) -> None:
@@ -337,7 +337,7 @@ class WishartColumns:
     def log_scaled(self, factors: Array) -> float:
         """log p(rows with columns times factors), up to a constant and without the Jacobian.
 
-        Of the rows as they were first: M is not kept up to date.
+        Relative to the initial rows: M is not updated.
         """
         scaled = self.M * np.outer(factors, factors)
         np.fill_diagonal(scaled, 1.0 + (np.diag(self.M) - 1.0) * factors * factors)

@@ -1,9 +1,9 @@
-"""References to arrays that lie with workers: tasks name rows, they do not carry them.
+"""References to arrays stored on workers, so that tasks need not contain rows.
 
-A result's rows stay with the worker that made them, and whoever needs them is given a `Ref`. On
-the engines of one process that is the array itself; elsewhere the engine knows where it lies, and
-brings it to the worker that reads it (docs/cluster.md). Rows that the server has rescaled stay as
-they are: a `Scaled` says by what they are multiplied when they are read.
+A result's rows stay on the worker that computed them; tasks that need them contain a `Ref`. In a
+single process it holds the array itself; otherwise the engine sends the array to the worker that
+reads it (docs/cluster.md). Rescaling by the server does not change stored rows: a `Scaled` has the
+factors to apply on reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 class Ref:
-    """An array that lies with a worker; `value` is it, where that is this process."""
+    """A reference to an array on a worker; `value` is the array, if it is in this process."""
 
     __slots__ = ("__weakref__", "nbytes", "shape", "value")
 
@@ -36,8 +36,7 @@ class Ref:
 class Scaled:
     """Rows times factors for each column, or numbers times one factor: one after the other.
 
-    Not by their product: that would round differently from rows that were multiplied before they
-    were written to a checkpoint.
+    Not by their product, which would round differently from rows multiplied before a checkpoint.
     """
 
     of: Any  # a Ref, or an array
@@ -50,25 +49,25 @@ class Scaled:
         return out
 
 
-# What stands for rows in tasks and in the state of a chain.
+# Rows in tasks and in the state of a chain.
 Part = Ref | Scaled | Array
 
 
 def value_of(part: Any) -> Any:
-    """The array that a part stands for; only a reader that copies may get a `Ref`'s own."""
+    """The array of a part; callers that write must copy it."""
     if isinstance(part, Ref):
-        assert part.value is not None, "an array that lies elsewhere"
+        assert part.value is not None, "the array is in another process"
         return part.value
     return part.__array__() if isinstance(part, Scaled) else part
 
 
 def writable_copy(part: Any) -> Array:
-    """The array that a part stands for, to be written to."""
+    """A writable copy of the array of a part."""
     return part.__array__() if isinstance(part, Scaled) else np.array(value_of(part))
 
 
 def scaled(part: Part, factors: NDArray[Any] | float) -> Part:
-    """A part times factors, behind those that it has."""
+    """A part times further factors."""
     new = np.asarray(factors, np.float32)
     if isinstance(part, Scaled):
         return Scaled(part.of, (*part.factors, new))
@@ -76,7 +75,7 @@ def scaled(part: Part, factors: NDArray[Any] | float) -> Part:
 
 
 def shape_of(part: Part) -> tuple[int, ...]:
-    """The shape of the array that a part stands for."""
+    """The shape of the array of a part."""
     return shape_of(part.of) if isinstance(part, Scaled) else part.shape
 
 
@@ -86,16 +85,16 @@ def ref_of(part: Part) -> Any:
 
 
 def fetch_here(refs: Sequence[Ref]) -> list[Array]:
-    """Arrays that lie in this process."""
+    """Arrays of references in this process."""
     return [value_of(ref) for ref in refs]
 
 
-# What brings arrays that lie with workers: `Engine.fetch`.
+# Function that fetches arrays from workers: `Engine.fetch`.
 Fetch = Callable[[Sequence[Ref]], list[Array]]
 
 
 class StripeLayout:
-    """How the rows of one side are cut: where the rows of each stripe stand among all of them."""
+    """Partition of the rows of one side into stripes."""
 
     def __init__(self, index: Sequence[slice | NDArray[np.int32]], n_rows: int) -> None:
         self.index, self.n_rows = tuple(index), n_rows
@@ -105,7 +104,7 @@ class StripeLayout:
 
     @functools.cached_property
     def order(self) -> NDArray[np.int64]:
-        """Where each row stands when stripes follow each other."""
+        """Position of each row in the concatenated stripes."""
         out, every = np.empty(self.n_rows, np.int64), np.arange(self.n_rows)
         out[np.concatenate([every[own] for own in self.index])] = every
         return out
@@ -130,7 +129,7 @@ class StripeLayout:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The rows of one side, or numbers of theirs, stripe by stripe, wherever these lie."""
+    """Rows of one side, or one number for each row, as stripes stored anywhere."""
 
     parts: tuple[Part, ...]
     layout: StripeLayout
@@ -142,7 +141,7 @@ class Pieces:
         return self.parts[stripe]
 
     def whole(self, fetch: Fetch = fetch_here) -> Array:
-        """All rows in one array; `fetch` brings those that do not lie in this process."""
+        """All rows in one array; `fetch` returns those that are not in this process."""
         refs = [ref_of(part) for part in self.parts]
         remote = [ref for ref in refs if isinstance(ref, Ref)]
         found = dict(zip(map(id, remote), fetch(remote), strict=True))
@@ -172,7 +171,7 @@ def whole(rows: Pieces | Array, fetch: Fetch = fetch_here) -> Array:
 
 
 def in_layout(rows: Pieces | Array, layout: StripeLayout) -> Pieces:
-    """Rows as they are cut, or cut now."""
+    """Rows as `Pieces` of a layout."""
     if isinstance(rows, Pieces):
         return rows if rows.layout is layout else layout.split(rows.whole())
     return layout.split(rows)
@@ -181,7 +180,7 @@ def in_layout(rows: Pieces | Array, layout: StripeLayout) -> Pieces:
 def tree_map(value: Any, kinds: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
     """A value with everything of some kinds in it changed, however deep in tuples and dataclasses.
 
-    What holds nothing of these kinds is returned as it is.
+    Values without any of these kinds are returned unchanged.
     """
     if isinstance(value, kinds):
         return change(value)

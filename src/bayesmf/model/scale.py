@@ -13,7 +13,7 @@ from bayesmf.model.noise import slice_sample
 from bayesmf.model.priors import GammaColumns, Moments, Prior, WishartColumns, moments_of
 
 STEP = 0.1  # in log k, the first width of the slice
-FARTHEST = 20.0  # in log k: beyond it nothing is left, or nothing holds it
+FARTHEST = 20.0  # in log k: limit of the step
 
 
 def draw_amplitudes(
@@ -25,7 +25,7 @@ def draw_amplitudes(
     Parameters
     ----------
     rows
-        Rows, or their moments, of the side whose ratings `sums` are of.
+        Rows of the side of `sums`, or their moments.
     n_factors
         Columns that are features.
     prior
@@ -91,7 +91,7 @@ def draw_scales(
     for d in range(n_factors):
         q_users, q_items = own.weight(d), other.weight(d)
         if not (q_users > 0 and q_items > 0 and math.isfinite(q_users + q_items)):
-            continue  # an empty column has no scale, nor one that is no number any more
+            continue  # a zero or non-finite column has no scale
 
         def log_density(x: float, q_users: float = q_users, q_items: float = q_items) -> float:
             return (
