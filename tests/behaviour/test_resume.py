@@ -205,7 +205,7 @@ def test_a_listener_that_cannot_remember_does_not_end_the_run(tmp_path):
                  checkpoint=Checkpoint(tmp_path / "c"))  # fmt: skip
     assert len(report.draws) == 1
     (sentence,) = report.failures
-    assert "what the callback Odd remembers could not be written down" in sentence
+    assert "the state of the callback Odd could not be saved" in sentence
 
 
 def test_one_chain_ended_by_a_listener(tmp_path):

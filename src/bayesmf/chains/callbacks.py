@@ -21,42 +21,42 @@ from bayesmf.process import Line, clock_text
 class Event:
     """State of a chain at the end of one of its epochs.
 
-    Callbacks are called with one; `history_` of a fitted model has them all, as dictionaries.
-    RMSEs are in units of the ratings.
+    Argument of callbacks; `history_` of a fitted model has all events, as dictionaries. RMSEs are
+    in units of the ratings.
 
     Parameters
     ----------
     chain : int
         Number of the chain, from 0.
     epoch : int
-        Epochs that the chain has done.
+        Epochs done by the chain.
     epochs : int
-        The most epochs that it will do.
+        Maximum number of epochs.
     stage : int
-        A run whose length follows from convergence has stages, counted from 1, and may end after
-        each. 0 where the length is known.
+        Stage of a run whose length follows from convergence, from 1; the run may end after each. 0
+        if the length is known.
     seconds : float
         Since the first round of the run, by the engine's clock.
     burning : bool
         Whether the chain is in burn-in: it keeps no draws yet.
     draws : int
-        Draws that it keeps so far.
+        Draws kept so far.
     rmse : float or None
-        RMSE on the validation set: of the average over the chain's draws once it keeps any, of its
-        current state before. Where no burn-in was given, the average is over the last three
-        quarters of the epochs so far. None without a validation set.
+        RMSE on the validation set: of the average over the chain's draws, or of its current state
+        before the first draw. Without a given burn-in, the average is over the last three quarters
+        of the epochs so far. None without a validation set.
     rmse_all_chains : float or None
-        RMSE of the average over the draws that all chains have so far. It alone depends on how
-        fast the other chains were.
+        RMSE of the average over the draws of all chains so far. It is the only field that depends
+        on the speed of the other chains.
     train_rmse : float
-        RMSE on the ratings to learn from, as the epoch met them. Where items have noise beside
-        that of users, Gibbs counts each rating by its item's precision, over the mean of these.
+        RMSE on the training ratings during the epoch. With noise of users and items, Gibbs weights
+        each rating by its item's precision, relative to the mean precision.
     tau : float
         Precision of the noise.
     step_size : float or None
-        Step of the last round; None for rules that have none.
+        Step size of the last round, if the sampler has one.
     ratings_per_second : float
-        Ratings that all chains have read, over `seconds`.
+        Ratings read by all chains, divided by `seconds`.
 
     Examples
     --------
@@ -132,7 +132,7 @@ HISTORY_COLUMNS = tuple(field.name for field in fields(Event))
 def history_array(events: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Events as rows, their fields as columns; None is NaN.
 
-    Doubles keep every field as it is: counts stay far below 2^53.
+    Float64 is exact for all fields: counts are far below 2^53.
     """
     rows = [[math.nan if e[name] is None else e[name] for name in HISTORY_COLUMNS] for e in events]
     return np.array(rows, np.float64).reshape(len(rows), len(HISTORY_COLUMNS))
@@ -173,29 +173,28 @@ class RunPlan(NamedTuple):
 class Callback(Protocol):
     """Called after every epoch of every chain; returning True ends that chain.
 
-    One that raises is not called again: the run continues, and `fit` ends with a warning. It may
-    have a method `begin(plan)`, called once before the chains begin.
+    A callback that raises is not called again; the run continues, and `fit` ends with a warning.
+    An optional method `begin(plan)` is called once before the chains begin.
 
-    One with a state may have two more methods, for resumed runs: `state(chain)` returns its state
-    for a chain, in plain JSON, and `restore(chain, state)` sets it.
+    For resumed runs, two more optional methods: `state(chain)` returns the callback's state for a
+    chain as JSON, and `restore(chain, state)` sets it.
     """
 
     def __call__(self, event: Event) -> bool | None: ...
 
 
 class Progress:
-    """A callback that shows how far a fit is, in one line of a terminal or a notebook.
+    """Callback that shows a progress line in a terminal or a notebook.
 
-    The line has the stage, passes done and the most there can be, RMSE, speed, and the time left
-    where that can be known. `BayesianMF` has one by default (`progress=False` for none).
+    The line has the stage, passes done of the maximum, RMSE, speed, and the time left if known.
+    `BayesianMF` has one by default (`progress=False` for none).
 
     Parameters
     ----------
     after_seconds : float, optional
         Seconds until the line is shown; 2 by default.
     show : bool, optional
-        False never shows it, True wherever stderr goes. By default it is shown at a terminal and
-        in a notebook.
+        False never shows it, True on any stderr. By default it is shown in terminals and notebooks.
 
     Examples
     --------
@@ -215,7 +214,7 @@ class Progress:
         self._first: tuple[float, float] | None = None
 
     def stage(self, what: str) -> None:
-        """Show what is under way where its end is not known: reading, compiling.
+        """Show a stage of unknown length, such as reading or compiling.
 
         Parameters
         ----------
@@ -256,7 +255,7 @@ class Progress:
         self._line.measure(_stage(event), done, event.epochs, self._pieces(event, done))
 
     def _pieces(self, event: Event, done: float) -> list[str]:
-        """Texts behind the bar, what matters most first."""
+        """Texts after the bar, the most important first."""
         most = "at most " if event.stage else ""
         pieces = [f"pass {done:.0f} of {most}{event.epochs}"]
         if event.rmse_all_chains is None:
@@ -269,7 +268,7 @@ class Progress:
         return [*pieces, f"{event.ratings_per_second / 1e6:.1f}M ratings/s"]
 
     def _seconds_left(self, event: Event, done: float) -> float | None:
-        """Seconds left by the wall clock; None where the end is not known, or the pace not yet."""
+        """Seconds left by the wall clock; None if unknown."""
         now = time.monotonic()
         if self._first is None:
             self._first = now, done
@@ -300,16 +299,16 @@ def _stage(event: Event) -> str:
 
 
 class EarlyStop:
-    """A callback that ends a chain whose validation RMSE does not improve any more.
+    """Callback that ends a chain when its validation RMSE stops improving.
 
-    It is of use for SGD, which may overfit. A sampler's average is looked at after burn-in only.
+    Useful for SGD, which may overfit. For samplers, only epochs after burn-in count.
 
     Parameters
     ----------
     patience : int
         Epochs without improvement after which a chain ends.
     least : float
-        By how much the RMSE must fall to count as better.
+        Smallest decrease of the RMSE that counts as an improvement.
 
     Raises
     ------
@@ -358,7 +357,7 @@ class EarlyStop:
         return self._best.get(chain)
 
     def restore(self, chain: int, state: tuple[float, int] | None) -> None:
-        """Compare with the lowest RMSE of a checkpoint from now on."""
+        """Restore the lowest RMSE and its epoch from a checkpoint."""
         self._best.pop(chain, None)
         if state is not None:
             self._best[chain] = (state[0], state[1])

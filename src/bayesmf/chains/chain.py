@@ -1,7 +1,7 @@
 """One chain of the parameter server: Algorithm 2, lines 3-12.
 
-A chain is a generator of phases: it yields tasks and is sent their results. Nothing it computes
-depends on when it is resumed.
+A chain is a generator of phases: it yields tasks and is sent their results. Its results do not
+depend on when it is resumed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def first_precisions(number: int, settings: RunSettings, shape: DataShape) -> Pr
 
 
 def start_rows(state: ChainState, settings: RunSettings, rounds: Rounds) -> Phases:
-    """The rows of a chain's first state, drawn where they will be stored."""
+    """Draw the rows of a chain's initial state, on the workers that store them."""
     shrink = math.sqrt(_precision_factor(state.chain, settings))
     d, bias = settings.n_factors, settings.prior.bias
     tasks = [
@@ -96,8 +96,8 @@ def draw_precisions(
     """Draw Lambda given U and V (Section 3.2.2, or Gaussian-Wishart), and tau, after round t.
 
     `state.sse` must be the squared errors of all ratings at this state, `state.row_moments` the
-    moments of its rows. While the chain is `quiet` Lambda stays: rows without noise would make it
-    ever larger. Where rows are `alike`, those that may have noise of their own do not yet.
+    moments of its rows. While the chain is `quiet`, Lambda is fixed: with rows without noise it
+    would grow without bound. With `alike`, all rows have the same noise precision for now.
     """
     now = state.precisions
     rng = generator(state.key, t, STREAM_SERVER)
@@ -129,14 +129,14 @@ def known_moments(state: ChainState) -> tuple[Moments, Moments]:
 
 
 def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -> None:
-    """The moves of scales. Rows stay where they lie: what they are multiplied by goes with them."""
+    """Scale moves. Stored rows are unchanged: their references get factors."""
     prior, D, now = settings.prior, settings.n_factors, state.precisions
     users, items = known_moments(state)
     scales = np.ones(len(items.total))
     if state.row_sums is not None:
         assert state.all_sums is not None
-        # Weighted by the users' precisions that items' rows were drawn under and by the items'
-        # drawn after them; both may have exchanged their sizes since.
+        # Weighted by the users' precisions under which items' rows were drawn, and by the items'
+        # precisions drawn afterwards; both may have been rescaled since.
         sums = state.all_sums * (tau if now.noise is None else 1.0)
         rng = generator(state.key, t, STREAM_AMPLITUDES)
         scales = draw_amplitudes(items, D, prior, sums, rng)
@@ -149,7 +149,7 @@ def rescale_rows(state: ChainState, settings: RunSettings, t: int, tau: float) -
 
 
 def _rescaled(params: Params, users: Floats, items: Floats) -> Params:
-    """Rows times factors of their columns, wherever they lie."""
+    """Rows times factors of their columns."""
     own, other = (
         side.scaled(factors) if isinstance(side, Pieces) else side * factors.astype(np.float32)
         for side, factors in ((params.users, users), (params.items, items))
@@ -218,16 +218,16 @@ class Chain:
             self.ratings_read += self.state.count
             self.monitor.ratings_read += self.state.count
             self.since_epoch.add(self.state)
-            # Before precisions are drawn: conditional means are those given the precisions that
-            # the rows were drawn under, and all of it together is a draw (docs/sampler.md). Where
-            # there are no such means either will do, and at the start new precisions are better.
+            # Before precisions are drawn: conditional means are given the precisions under which
+            # the rows were drawn, and together they are a draw (docs/sampler.md). Without such
+            # means the order does not matter, and at the start new precisions are better.
             given = self.sampler.stores_means
             if given:
                 yield from self.retain(t)
             if every and (t + 1) % every == 0:
                 yield from rounds.exact_errors(self.state, self.settings.tau is None)
                 epoch = t / self.length.per_epoch
-                # A burn-in that grows will have passed that epoch in the end.
+                # This epoch will be part of a growing burn-in.
                 sets_out = self.burning or self.sampler.growing
                 alike = sets_out and epoch < self.sampler.row_noise_from()
                 if not alike:
@@ -249,14 +249,14 @@ class Chain:
         return int((t + 1) / self.length.per_epoch + 1e-9)
 
     def out_of_time(self) -> bool:
-        """Whether the run has taken as long as it may."""
+        """Whether the time limit of the run has passed."""
         limit = self.settings.max_seconds
         return limit is not None and self.monitor.clock.seconds() >= limit
 
     def retain(self, t: int) -> Phases:
-        """Follow the probe pairs, and do with the state after round t what retention decides."""
+        """Record the probe pairs, and keep or drop the state after round t as retention decides."""
         decision, state = self.retention.after(t), self.state
-        # Burn-in too, but for the very first passes: it shows what the start has left.
+        # Burn-in too, except the first passes: it shows the remaining bias of the start.
         seen = t >= self.sampler.not_kept * self.length.per_epoch - 1e-9
         if decision.keep or (seen and self.length.ends_epoch(t)):
             yield from self.probe.add(state, t, self.run.rounds)
@@ -280,7 +280,7 @@ class Chain:
         self.kept += 1
 
     def select(self, draws: Sequence[int]) -> None:
-        """Forget all draws but some."""
+        """Drop all draws except some."""
         self.run.store.select(self.number, draws)
         self.kept = len(draws)
 
@@ -291,7 +291,7 @@ class Chain:
         return self.probe.traces(kept, self.retention.first_after_burn_in(rounds))
 
     def finish(self) -> Phases:
-        """Burn-in of a growing run is dropped; a chain that kept nothing keeps its last state."""
+        """Drop the burn-in of a growing run; a chain without draws keeps its last state."""
         draws = self.retention.finish()
         if draws is not None:
             self.select(draws)
@@ -299,7 +299,7 @@ class Chain:
             yield from self.keep_last_state()
 
     def keep_last_state(self) -> Phases:
-        """The draw of SGD; also of a chain that was stopped, or whose burn-in left no round."""
+        """Keep the last state: for SGD, and for chains that ended during burn-in."""
         if self.retention.needs_validation and not self.stopped:
             best = min(self.trace.validation_rmse, default=math.nan)
             raise InputError(

@@ -17,28 +17,28 @@ from bayesmf.model.refs import Fetch
 
 # Without a given burn-in this share of a run is burn-in whenever it ends.
 BURN_SHARE = 0.25
-# Sums of predictions that are held apart, so that the oldest can be left out later.
+# Number of separate sums of predictions, so that the oldest can be dropped later.
 SEGMENTS = 16
 
 
 @dataclass
 class RunClock:
-    """Seconds of a run: those before it was resumed, and those of the engine."""
+    """Seconds of a run: those before it was resumed, plus those of the engine."""
 
     engine_seconds: Callable[[], float]
     before: float = 0.0
 
     def seconds(self) -> float:
-        """Seconds since the first round of the run, in whichever process that was."""
+        """Seconds since the first round of the run, in any process."""
         return self.before + self.engine_seconds()
 
 
 @dataclass
 class RunningMean:
-    """Average of a chain's predictions, which are not stored themselves.
+    """Average of a chain's predictions, from sums.
 
-    Sums of consecutive draws are held apart, in at most `n_segments` parts, where the first of
-    them may later turn out to be burn-in.
+    Consecutive draws are summed in at most `n_segments` parts, so that the first parts can be
+    dropped as burn-in later.
     """
 
     n_segments: int = 1
@@ -65,7 +65,7 @@ class RunningMean:
         self.room *= 2
 
     def late(self, share: float) -> tuple[NDArray[np.float64], int]:
-        """Sum and number of the predictions after the first `share` of them, or nearly so."""
+        """Sum and number of the predictions after about the first `share` of them."""
         begin = np.cumsum([0, *self.counts])
         first = next(k for k, at in enumerate(begin) if at >= share * begin[-1] - self.room / 2)
         first = min(first, len(self.totals) - 1)
@@ -77,7 +77,7 @@ class RunningMean:
 
 @dataclass
 class Monitor:
-    """Follows the chains of a run: validation errors, and events for the callbacks."""
+    """Validation errors and callbacks of the chains of a run."""
 
     validation: Validation | None
     callbacks: Sequence[Callback]
@@ -141,10 +141,10 @@ class Monitor:
                     self._failed(number, "before the first epoch", error)
 
     def notify(self, event: Event) -> bool:
-        """Call the callbacks; True where one of them ends the chain.
+        """Call the callbacks; True if any of them ends the chain.
 
-        One that raises is not called again: an error must not cost the draws. `failures` are for
-        a warning at the end.
+        A callback that raises is not called again, so that draws are not lost; `failures` are
+        reported in a warning at the end.
         """
         end = False
         with self.aside():
@@ -152,7 +152,7 @@ class Monitor:
                 if number in self.failures:
                     continue
                 try:
-                    end = bool(callback(event)) or end  # all are to be called
+                    end = bool(callback(event)) or end  # call all of them
                 except Exception as error:
                     self._failed(number, f"after epoch {event.epoch}", error)
         return end
@@ -160,15 +160,15 @@ class Monitor:
     def _failed(self, number: int, when: str, error: Exception) -> None:
         self.failures[number] = (
             f"the callback {_name(self.callbacks[number])} failed {when} and was not called again; "
-            f"the fit went on: {type(error).__name__}: {error}"
+            f"the fit continued: {type(error).__name__}: {error}"
         )
 
     def note_state_failure(self, callback: Callback, error: Exception) -> None:
-        """Note that what a callback remembers could not be written down or taken up again."""
+        """Record that the state of a callback could not be saved or restored."""
         self.failures.setdefault(
             -1 - list(self.callbacks).index(callback),
-            f"what the callback {_name(callback)} remembers could not be written down or taken up "
-            f"again, so a resumed run may differ: {type(error).__name__}: {error}",
+            f"the state of the callback {_name(callback)} could not be saved or restored, so a "
+            f"resumed run may differ: {type(error).__name__}: {error}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Pairs followed while chains run: the validation set, and probe pairs for convergence."""
+"""Pairs predicted while chains run: the validation set, and probe pairs for convergence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WatchedPairs:
         return {}
 
     def cut(self, layouts: tuple[StripeLayout, StripeLayout], side: int) -> list[PairCut]:
-        """The pairs by stripes of one side, where they are scored: found once in a run."""
+        """The pairs by stripes of one side, computed once in a run."""
         known = self._cuts.get(side)
         if known is None or known[0] is not layouts:
             known = layouts, cut_pairs(self.user, self.item, self.rated, layouts, side)
@@ -65,7 +65,7 @@ class WatchedPairs:
     def score(
         self, state: ChainState, rounds: Rounds, aside: bool = False
     ) -> Generator[list[Any], Sequence[Any], Scored]:
-        """One phase: predictions of the pairs at a state, where the rows of the larger side lie."""
+        """One phase: predictions of the pairs at a state, by workers with the larger side."""
         layouts = rounds.layouts
         state.cut(layouts)
         side = int(layouts[1].n_rows > layouts[0].n_rows)
@@ -100,7 +100,7 @@ class WatchedPairs:
     def predict(
         self, state: ChainState, rounds: Rounds, fetch: Fetch
     ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
-        """Predictions at a state as the fitted model will make them; no part of the algorithm."""
+        """Predictions at a state as by the fitted model; not part of the algorithm."""
         found = yield from self.score(state, rounds, aside=True)
         return found.expected
 
@@ -114,7 +114,7 @@ class Scored(NamedTuple):
 
 
 class PairCut(NamedTuple):
-    """Pairs of a stripe: their positions among all, and they themselves."""
+    """Pairs of a stripe, and their positions among all pairs."""
 
     stripe: int
     at: NDArray[np.int64]
@@ -172,12 +172,12 @@ def probe_pairs(data: TrainingData, n: int, seed: int) -> WatchedPairs:
 def rated_pairs(
     user: NDArray[np.int32], item: NDArray[np.int32], data: TrainingData
 ) -> NDArray[np.bool_]:
-    """Which pairs are training ratings."""
+    """Mask of pairs that are training ratings."""
     return RatedItems.from_training(data).rated(user.astype(np.int64), item.astype(np.int64))
 
 
 class ProbeTrace:
-    """Probe pairs and noise at some rounds of a chain, by which convergence is judged."""
+    """Traces of probe pairs and noise of a chain, for the convergence check."""
 
     def __init__(self, pairs: WatchedPairs) -> None:
         self._pairs = pairs
@@ -196,7 +196,7 @@ class ProbeTrace:
         self._noise.append(np.array(noise))
 
     def traces(self, kept: Iterable[int], late: int) -> Traces:
-        """All of it, for a chain whose draws are of the rounds `kept`, burn-in ending at `late`."""
+        """Traces of a chain whose draws are of the rounds `kept`, burn-in ending at `late`."""
         rounds = np.array(self.rounds, np.int64)
         n, pairs = len(rounds), len(self._pairs.user)
         noise = np.array(self._noise).reshape(n, N_PARAMETERS + 1)
@@ -222,7 +222,7 @@ class ProbeTrace:
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `export` gave; checkpoints of early versions may have none of it."""
+        """Restore the arrays of `export`."""
         if "noise" not in arrays:
             return
         self.rounds = [int(t) for t in arrays["probed_at"]]
@@ -231,7 +231,7 @@ class ProbeTrace:
         self._noise = [np.array(one) for one in arrays["noise"]]
 
 
-# Rows that are worked out together: few enough to spread over threads, and some 100 KB of means.
+# Rows computed together: few enough to spread over threads, and some 100 KB of means.
 ROW_BLOCK = 256
 NO_FACTORS = np.empty((0, 0, 0), np.float32)
 
@@ -247,13 +247,13 @@ class PairOrder(NamedTuple):
 
 @dataclass(frozen=True)
 class IntegratedPairs(WatchedPairs):
-    """Pairs whose users are integrated out given the items; with keep="users" the other way round.
+    """Pairs whose users are integrated out given the items; with keep="users" items given users.
 
-    A rule that takes small steps moves both sides slowly, and a state of it predicts badly long
-    before it has converged. But given one side, rows of the other are Gaussian and known exactly
-    from their own ratings (kernels/row_posterior.py): with m_i = E[U_i | V, Lambda, tau] the
-    prediction m_i . V_j has the expectation of U_i . V_j and less spread, for rated pairs as well.
-    Ratings are read where they are stored: only an order of the pairs is built, once in a run.
+    With small steps both sides move slowly, and single states predict badly for a long time. But
+    given one side, rows of the other are Gaussian and follow exactly from their own ratings
+    (kernels/row_posterior.py): with m_i = E[U_i | V, Lambda, tau] the prediction m_i . V_j has the
+    expectation of U_i . V_j and less spread, for rated pairs too.
+    Ratings are not copied: only an order of the pairs is computed, once in a run.
     """
 
     data: TrainingData
@@ -279,13 +279,13 @@ class IntegratedPairs(WatchedPairs):
     ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
         """Expected ratings given the kept side of a state, its precisions and the ratings.
 
-        Rows are independent, so the result has the same bits on any number of threads.
+        The result has the same bits on any number of threads.
         """
         yield from ()
         return self.expected(state, fetch)
 
     def expected(self, state: ChainState, fetch: Fetch = fetch_here) -> NDArray[np.float32]:
-        """The same at once, in this process."""
+        """Like `predict`, without tasks, in this process."""
         now, D = state.precisions, state.params.n_factors
         items = self.keep == "items"
         kept, prior = whole(state.side(int(items)), fetch), now.items if items else now.users
@@ -327,7 +327,7 @@ class IntegratedPairs(WatchedPairs):
 def _fetched(
     value: Any, n: int, fetch: Fetch, alone: float | None = None
 ) -> NDArray[np.float32] | None:
-    """Precisions of rows, wherever they lie; `alone` for all where rows have none of their own."""
+    """Precisions of rows, fetched; `alone` for all rows without separate precisions."""
     value = alone if value is None else value
     if value is None:
         return None
@@ -339,10 +339,10 @@ def _fetched(
 def followed(
     validation: Validation | None, data: TrainingData, settings: RunSettings
 ) -> Validation | None:
-    """The validation set as a run follows it.
+    """The validation set as a run predicts it.
 
-    Where one side is kept the other is integrated out, as in the fitted model; not for rules that
-    find conditional means of both sides, which are as good, nor for a point.
+    If one side is kept, the other is integrated out, as in the fitted model; except for rules with
+    conditional means of both sides, which are as accurate, and for optimisers.
     """
     sampler = settings.sampler
     if validation is None or settings.keep == "both" or sampler.stores_means:

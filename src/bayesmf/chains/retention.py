@@ -1,9 +1,9 @@
 """Retention: which states of a chain are kept as draws.
 
-With a given burn-in draws are spread evenly over the rounds after it; without, the average grows
-with the run: whenever that ends, its first quarter is burn-in. A policy is called before and after
-every round and returns a `Decision`, which the chain carries out; it sees no parameters. Asked at
-any time, `kept` are the rounds whose states would be the draws if the run ended now,
+With a given burn-in, draws are spread evenly over the rounds after it. Without, burn-in grows with
+the run: it is the first quarter whenever the run ends. A policy is called before and after
+every round and returns a `Decision`, which the chain executes; it sees no parameters. At any time,
+`kept` are the rounds whose states would be the draws if the run ended now,
 `first_after_burn_in` is the position of the first of some rounds that would not be burn-in, and
 `finish` are the positions of the draws that stay, None for all.
 """
@@ -23,7 +23,7 @@ from bayesmf.chains.state import RunSettings
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.schedules import BurnIn, Thinning, Trace
 
-# Share of `max_seconds` after which burn-in ends in any case: most of the time is for draws.
+# Share of `max_seconds` after which burn-in ends in any case, to leave most of the time for draws.
 LONGEST_BURN_IN = 0.4
 
 
@@ -33,7 +33,7 @@ class RunLength:
 
     n_rounds: int  # at most
     per_epoch: float
-    per_draw: float  # between draws, as far as there is room for all
+    per_draw: float  # between draws, if there is room for all
 
     def ends_epoch(self, t: int) -> bool:
         """Whether round t ends an epoch."""
@@ -60,7 +60,7 @@ def make_retention(
     """The policy of a run with room for `room` draws of a chain."""
     sampler = settings.sampler
     if sampler.growing:
-        # Where it is known when the run ends at the latest, so is how far apart draws must be.
+        # The maximum length of the run determines the distance of draws.
         late = (1.0 - BURN_SHARE) * length.n_rounds / length.per_draw
         every = 1 if sampler.adaptive else max(1, math.ceil(late / room - 1e-9))
         return Growing(length, room, first_kept(sampler, length) * length.per_epoch, every)
@@ -125,10 +125,10 @@ class Fixed:
 
 
 class Growing:
-    """States from early on, as long as there is room; in the end the first quarter goes.
+    """Draws of a run of unknown length; its first quarter is dropped at the end.
 
-    When the room is full, draws go that are burn-in already; where there are none, every other draw
-    goes, and from then on half as many are kept. The average that is followed has them all.
+    When the room is full, draws that are already burn-in are dropped; if there are none, every
+    other draw is, and from then on half as many are kept. The running average includes all of them.
     """
 
     needs_validation = False
@@ -162,7 +162,7 @@ class Growing:
         return Decision(self._room if keep and first else None, select, keep, average=True)
 
     def _due(self, t: int) -> bool:
-        """Whether a draw is kept after round t, at the rate of now."""
+        """Whether a draw is kept after round t, at the current rate."""
         return _ends(t, self._length.per_draw * self._every)
 
     def first_after_burn_in(self, rounds: Sequence[int]) -> int:

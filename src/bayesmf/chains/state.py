@@ -1,7 +1,7 @@
-"""Settings of a run, the state of a chain, and what the server knows of the rounds of a rule.
+"""Settings of a run, state of a chain, and the interface of the rounds of a rule.
 
-`round` is a generator: it yields phases, lists of tasks that touch disjoint rows, and is sent
-their results.
+`round` is a generator: it yields phases, lists of tasks on disjoint rows, and is sent their
+results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 
 class Safe(NamedTuple):
-    """A state whose errors were sound, to roll back to."""
+    """A state with small errors, for rollback."""
 
     users: Any
     items: Any
@@ -52,7 +52,7 @@ class Safe(NamedTuple):
 class ColumnSquares(NamedTuple):
     """Data-weighted mean squares of the columns of users and items.
 
-    They hold while the chain's precisions have the `version` they had then.
+    Valid while the `version` of the chain's precisions is the same.
     """
 
     users: Floats
@@ -61,11 +61,11 @@ class ColumnSquares(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """How many ratings the rows of users and items have, where these differ in precision.
+    """Weighted numbers of ratings of users and items, with noise by row.
 
-    A rating counts by its precision over tau; the numbers lie where the rows do. `most` is the
-    most that a visit stands for, `busy` what nine rows in ten stay below, `total` their sum. They
-    hold while the chain's precisions have the `version` they had then.
+    The weight of a rating is its precision over tau; the numbers are stored with the rows. `most`
+    is the maximum for a visit, `busy` the 90% quantile over rows, `total` the sum. Valid while the
+    `version` of the chain's precisions is the same.
     """
 
     users: Pieces
@@ -78,9 +78,9 @@ class Weighed(NamedTuple):
 
 @dataclass
 class ChainState:
-    """The state of a chain: workers hold the rows and all numbers of rows, the rest is here.
+    """The state of a chain; rows and numbers by row are references to arrays on workers.
 
-    `sse` and `count` are the squared errors that its last round met. `step_factor` is halved
+    `sse` and `count` are the squared errors of its last round. `step_factor` is halved
     whenever a round diverges and is run again, `repairs` counts how often. Rules with momenta also
     have these, (users, items), and the mean squares of both sides' columns.
     `errors_by_row` are parts of the weighted squared errors of users and of items, stripe by
@@ -135,12 +135,12 @@ class ChainState:
         self.precisions = _cut_noise(self.precisions, layouts)
 
     def whole(self) -> Params:
-        """The rows as arrays, of a state that lies in this process."""
+        """The rows as arrays, of a state in this process."""
         users, items = np.asarray(self.params.users), np.asarray(self.params.items)
         return Params(users, items, self.params.n_factors)
 
     def references(self) -> list[Ref]:
-        """Everything that workers hold and that the rest of the chain depends on."""
+        """References to all arrays on workers that the rest of the chain depends on."""
         found: dict[int, Ref] = {}
         for value in (
             self.params, self.momenta, self.safe, self.weighed, self.precisions, self.row_sums,
@@ -169,15 +169,15 @@ class Rounds(Protocol):
 
     @property
     def held(self) -> Sequence[Held]:
-        """The partitions of the ratings, which workers hold."""
+        """The partitions of the ratings, stored on workers."""
 
     @property
     def recipes(self) -> Sequence[Recipe | None]:
-        """How workers can get the partitions by themselves, where they can."""
+        """How workers load the partitions from shared storage, if they can."""
 
     @property
     def together(self) -> Sequence[Sequence[int]]:
-        """Lists of partitions whose tasks come at the same time."""
+        """Lists of partitions whose tasks run at the same time."""
 
     @property
     def units(self) -> Sequence[int] | None:
@@ -186,10 +186,10 @@ class Rounds(Protocol):
 
     @property
     def layouts(self) -> tuple[StripeLayout, StripeLayout]:
-        """How the rows of users and of items are cut."""
+        """Partitions of the rows of users and of items into stripes."""
 
     def at(self, side: int, stripe: int) -> int:
-        """A partition whose worker has the rows of a stripe at hand."""
+        """A partition whose worker stores the rows of a stripe."""
 
     def round(self, state: ChainState, t: int) -> Phases:
         """Do round t of a chain."""
@@ -199,7 +199,7 @@ class Rounds(Protocol):
         squared errors of all ratings at this state."""
 
     def draw_noise(self, state: ChainState, t: int) -> Phases:
-        """Draw precisions of single rows that the round has not drawn yet."""
+        """Draw noise precisions of rows that the round has not drawn."""
 
     def step(self, state: ChainState, t: int) -> float | None:
         """The step size of round t, if the rule has one."""

@@ -185,8 +185,8 @@ def verdict(found: Convergence) -> str:
     state = state_of(found)
     if state == "optimiser":
         return (
-            f"{found['rule']} is an optimiser: no draws, no convergence; its intervals contain the noise of "
-            "ratings, not the uncertainty of the parameters."
+            f"{found['rule']} is an optimiser: no draws, no convergence; its intervals contain "
+            "the noise of ratings, not the uncertainty of the parameters."
         )
     if state == "still":
         return "Convergence is unknown: no prediction changed between draws."

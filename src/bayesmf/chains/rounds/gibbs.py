@@ -27,8 +27,8 @@ from bayesmf.worker.row_tasks import RowContext, RowsResult, RowsTask
 from bayesmf.worker.stripe_tasks import EvidenceTask, Law, NoiseTask
 from bayesmf.worker.tasks import Recipe
 
-# Plain sweeps at the start: over-relaxed rows keep their distance from where they should be, so
-# a chain that begins far off would take tens of sweeps to warm up.
+# Plain sweeps at the start: over-relaxation preserves the distance from the mode, so a chain that
+# starts far off would need tens of sweeps of burn-in.
 SETTLE = 4
 
 
@@ -65,11 +65,11 @@ class GibbsRounds:
         return None
 
     def exact_errors(self, state: ChainState, errors: bool = True) -> Phases:
-        """Nothing to do: a sweep leaves the errors and moments of its last state."""
+        """Nothing to do: a sweep computes the errors and moments of its last state."""
         yield from ()
 
     def draw_noise(self, state: ChainState, t: int, side: int = 1) -> Phases:
-        """Draw the precisions of one side's ratings; those of items, whose errors come last."""
+        """Draw the precisions of one side's ratings; items' errors are the newest."""
         assert state.row_sums is not None
         row_stats = [(part,) for part in state.row_sums.parts]
         layout = self.layouts[side]
@@ -84,17 +84,17 @@ class GibbsRounds:
             n_sums = N_SUMS if side == 1 else 1
             yield from draw_exactly(state, t, side, partitions, relax, self._rule.joint, n_sums)
             assert state.all_sums is not None
-            # With noise of users, errors weighted by these would be those of quiet users alone:
-            # then it is those that the users' half leaves, where items alone have weights.
+            # With noise of users, errors weighted by their precisions would be dominated by users
+            # with low noise: then the errors of the users' half-sweep are used, weighted by items.
             noise = state.precisions.noise
             if side == (noise is None or noise.users is None):
                 state.sse = mean_weighted(state, 1 - side, self._n, float(state.all_sums[SSE]))
-            if side == 0:  # that of items waits until the state is kept: it is one draw as a whole
+            if side == 0:  # items' noise waits until the state is kept: a joint draw
                 yield from self.draw_noise(state, t, 0)
 
 
 def row_precisions(state: ChainState, side: int) -> Any:
-    """Precisions of ratings of weight one by their row of users (0) or items (1), or of all."""
+    """Precisions of ratings of weight one, for each user (0) or item (1), or one for all."""
     now = state.precisions
     if now.noise is None:
         return now.tau
@@ -206,8 +206,8 @@ def draw_row_noise(
     """Draw the precisions of all users (0) or items (1), where these have their own.
 
     `row_stats` are, for each stripe, sums of its rows' ratings or parts of such sums. The law comes
-    first, with the precisions integrated out: given these it would move in steps as small as the
-    rows are many. Mostly its likelihoods have come with the errors.
+    first, with the precisions integrated out: given many precisions its steps would be small. Its
+    likelihoods mostly come with the errors.
     """
     noise = state.precisions.noise
     own = None if noise is None else noise.side(side)
@@ -239,7 +239,7 @@ def draw_row_noise(
 def mean_weighted(state: ChainState, side: int, n_ratings: int, errors: float) -> float:
     """Sum of squared errors from those weighted by the precisions of one `side`.
 
-    The weights' mean is taken off: where all weigh the same it is the plain sum.
+    Divided by the mean weight; with equal weights this is the plain sum.
     """
     noise = state.precisions.noise
     own = None if noise is None else noise.side(side)

@@ -40,14 +40,14 @@ class GradientRounds(BlockRounds):
         return GradientBlock(**vars(block), noise=noise)
 
     def step(self, state: ChainState, t: int, default: bool = False) -> float:
-        """epsilon_t, as it is or as it would be by default."""
+        """epsilon_t, or its default."""
         rule, now = self._rule, state.precisions
         if default:
             rule = replace(rule, step_size=None)
         assert rule.kappa is not None
         pull = self._prior_weight * max(now.users.strongest(), now.items.strongest())
         shape, stiffest = self._shape, self._stiffest
-        if state.weighed is not None:  # curvatures are those of rows with noise of their own
+        if state.weighed is not None:  # curvatures with noise by row
             shape = shape._replace(busy=state.weighed.busy)
             stiffest = state.weighed.most * self._variance
         first = rule.first_step(shape, stiffest, now.tau, pull)

@@ -33,9 +33,8 @@ from bayesmf.worker.momentum_tasks import (
 class MomentumRounds(BlockRounds):
     """Momenta and a step for each row; rows with few ratings are drawn exactly, once an epoch.
 
-    Each part leaves the posterior invariant, so all together do: mini-batch updates of the other
-    rows with the rare ones as they are, then the rare users given all items, the rare items given
-    all users, the precisions given all rows.
+    Each part leaves the posterior invariant: mini-batch updates of the other rows given the rare
+    ones, then rare users given all items, rare items given all users, precisions given all rows.
     """
 
     squares = True
@@ -116,8 +115,8 @@ class MomentumRounds(BlockRounds):
     def _settings(self, state: ChainState, t: int, first_batch: int) -> MomentumSettings:
         limits, moments, D = self._limits(state, t), state.column_squares, state.params.n_factors
         assert moments is not None
-        # A chain starts from small rows, which grow before their squares are looked at again. For
-        # ratings of variance v both sides' squares are about sqrt(v / D) when they have grown.
+        # A chain starts from small rows, which grow before their squares are computed again. For
+        # ratings of variance v both sides' squares grow to about sqrt(v / D).
         least = limits.warm * np.sqrt(self._variance / D)
         squares = np.maximum(moments.items, least), np.maximum(moments.users, least)
         noise = self._rule.noise_share(t / self._rule.rounds_per_epoch(self._shape))
@@ -152,18 +151,18 @@ class MomentumRounds(BlockRounds):
 
     def _repair(self, state: ChainState, t: int) -> None:
         super()._repair(state, t)
-        state.momenta = None  # they would move the rows on in the direction that diverged
+        state.momenta = None  # they point in the direction that diverged
 
     # -- rare rows -------------------------------------------------------------------------------
 
     def _hold_rare(self, data: TrainingData) -> None:
         """Partitions with the ratings of the rare rows of each stripe.
 
-        Ratings name rows of the other side by where these stand when its stripes, or what is taken
-        from them, follow each other.
+        Ratings refer to rows of the other side by position in its concatenated stripes, or in the
+        rows taken from them.
         """
         self._rare: tuple[dict[int, int], dict[int, int]] = {}, {}
-        # Positions in each stripe of the fixed side that rare rows of the other side have met.
+        # Positions in each stripe of the fixed side that rare rows of the other side have rated.
         self._taken: list[Any] | None = None
         held: list[Any] = [*self.blocks]
         units = list(self.units)
@@ -188,7 +187,7 @@ class MomentumRounds(BlockRounds):
         self.together = [*self.groups, *(list(own.values()) for own in self._rare if own)]
 
     def _take(self, wanted: Any, order: Any) -> Any:
-        """Note which rows of the fixed side are wanted; returns where each will stand."""
+        """Record the rows needed of the fixed side; returns the position of each."""
         layout, places = self.layouts[self.fixed], np.sort(order[wanted])
         starts = np.cumsum([0, *layout.sizes()])
         self._taken = [
