@@ -188,7 +188,7 @@ def test_one_number_in_every_form():
         assert with_verdict(found)["converged"] is (rhat < 1.1)
         for text in (verdict(found), headline(found)):
             assert text.startswith(word) and f"R-hat {rhat:.3f}" in text and "1.1" in text
-    assert "not known: 3 passes" in verdict(_found(rhat=None, loss=None, passes=3))
+    assert "unknown: 3 passes" in verdict(_found(rhat=None, loss=None, passes=3))
     # What is above the limit in a short run may be so for want of draws alone.
     assert "are too few (R-hat 1.300); 20 are needed." in verdict(_found(passes=12))
     assert with_verdict(_found(passes=12))["converged"] is None
@@ -217,7 +217,7 @@ def test_noise_that_has_not_mixed_is_told():
 def test_no_prediction_that_moved_is_told_alike_everywhere():
     found = _found(rhat=None, loss=None)
     assert state_of(found) == "still"
-    assert "no prediction moved" in verdict(found) and "no prediction moved" in headline(found)
+    assert "no prediction changed" in verdict(found) and "no prediction changed" in headline(found)
 
 
 @pytest.mark.parametrize(("chains", "limit"), [(1, 1.1), (2, 1.1), (2, 1.05), (4, 1.05), (1, 1.2)])

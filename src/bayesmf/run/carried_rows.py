@@ -1,15 +1,14 @@
-"""Which draws stay when ratings are added, and rows of new items under those that stay.
+"""Updates: which draws are kept when ratings are added, and rows of new items under kept draws.
 
-A draw knows the ratings there were when it was made; `Draws.missed` counts later ones. Chains go on
-from their newest draws, and each new state replaces the draw that has missed most, so that none has
-missed more than a share of all ratings.
+A draw depends on the ratings available when it was made; `Draws.missed` counts later ones. Chains
+continue from their newest draws, and each new state replaces the draw that has missed most ratings,
+until none has missed more than a share of all ratings.
 
-A draw that stays has no row for a new item, and computing one from the rows of all who rated it,
-under each of hundreds of draws, would take longer than the fit did. But two draws of a posterior
-differ by their axes and by chance alone, and known items have rows under both. So the rows of the
-best known items under one draw are regressed on those under another, which predicts a new item's
-row, with the spread that known items have around it. The uncertainty that the item's own ratings
-leave is drawn for each draw again.
+A kept draw has no row for a new item, and computing it exactly under hundreds of draws would take
+longer than the fit. But two draws of a posterior differ only by their axes and by chance, and known
+items have rows under both. So the rows of the items with most ratings under one draw are regressed
+on those under another, which predicts a new item's row, with the residual spread of known items.
+The uncertainty given the item's own ratings is drawn separately for each draw.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Index = NDArray[np.int64]
 
 # The share of all ratings that a draw may have missed.
 MOST_MISSED = 0.15
-# New draws that are worth the start of a chain: with fewer, fewer chains continue, in turn.
+# Minimum number of new draws for a chain to continue; with fewer, fewer chains continue, in turn.
 PER_CHAIN = 16
 # Sweeps before states are draws, for each share of ratings that is new, and the most of them.
 SETTLE_SWEEPS, MOST_SETTLING = 40, 24
@@ -49,9 +48,9 @@ class UpdatePlan:
     Attributes
     ----------
     source : ndarray of int64
-        For each draw of the result, chain by chain, the old one that stays there; -1 for new ones.
+        For each draw of the result, chain by chain, the old draw kept there; -1 for new ones.
     start : dict of int to int
-        Chains that continue, and the old draw that each starts from.
+        Chains that continue, and the old draw from which each starts.
     settling : int
         Sweeps of each before its states are draws.
     missed : ndarray of int64
@@ -103,7 +102,7 @@ def _fresh(chain: Index, now: Index, share: float, limit: float) -> dict[int, in
     numbers, sizes = np.unique(chain, return_counts=True)
     total = min(len(chain), math.ceil(len(chain) * share / MOST_MISSED))
     over = [int((now[chain == c] > limit).sum()) for c in numbers]
-    # Those that have missed most; of equals the first.
+    # Those that have missed most; ties by lower number.
     weights = [-float(now[chain == c].mean()) for c in numbers]
     active = np.argsort(weights, kind="stable")[: max(1, math.ceil(total / PER_CHAIN))]
     room = sizes[active].sum()
@@ -117,7 +116,7 @@ Array = NDArray[np.float64]
 
 # Known rows for the regression between two draws, for each column of a row.
 KNOWN_PER_COLUMN = 12
-# Weight of the guess that draws have nothing in common, in rows of the prior's size.
+# Ridge weight: prior weight of no relation between draws, in rows of the prior's size.
 RIDGE = 0.1
 # Rows of one task.
 PART = 64
@@ -153,10 +152,10 @@ class DrawSide(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A draw that knows the rows to carry over: what they are given its rows of the other side.
+    """A new draw with the posteriors of the rows to carry over, given its other side.
 
     `means` and `factors` are those of `solve_rows`, one of each for a row; `tau` are the rows' own
-    noise precisions, where they have any.
+    noise precisions, if any.
     """
 
     side: DrawSide
@@ -212,10 +211,10 @@ def carry_over(
     B, spread = _regression(x, y, which.known, side.mu, out.mu)
     n, width = source.means.shape
     z = generator(key, t, STREAM_UPDATE).standard_normal((2, n, width))
-    # A row of the source is one of many that its ratings allow: each draw gets another.
+    # Each draw gets a separate draw of the row from its posterior under the source.
     own = np.empty((n, 1, width), np.float32)
     draw_from_factors(np.zeros_like(own), source.factors[:, None], z[0][:, None], own)
-    # Not @, which would wake the threads of BLAS.
+    # Not @, which would start BLAS threads.
     expected = out.mu + np.einsum("nd,de->ne", source.means - side.mu, B)
     drawn = np.einsum("nd,de->ne", own[:, 0], B) + np.einsum("nd,ed->ne", z[1], spread)
     out.rows[which.rows] = expected + drawn
@@ -224,9 +223,9 @@ def carry_over(
 
 
 def _regression(x: Rows, y: Rows, known: Index, mu_x: Array, mu_y: Array) -> tuple[Array, Array]:
-    """B for which (x - mu_x) B is nearest to y - mu_y, and a root of the covariance of the rest.
+    """Ridge regression of y - mu_y on x - mu_x: coefficients, root of the residual covariance.
 
-    By ridge regression: with nothing known B is zero, and rows are as the prior expects them.
+    Without known rows B is zero, and rows follow the prior.
     """
     width = len(mu_x)
     both = np.hstack([x[known] - mu_x, y[known] - mu_y]).astype(np.float32)

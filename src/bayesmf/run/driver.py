@@ -66,10 +66,10 @@ def run(
     rehearsal: Sequence[tuple[Held, Task]] = (),
     checkpoint: Checkpoint | None = None,
 ) -> RunReport:
-    """Run all chains to their end and return what they kept.
+    """Run all chains to their end and return their draws.
 
-    `rehearsal` are tasks that make a worker compile what it will need. With a checkpoint a signal
-    ends the run by Interrupted.
+    `rehearsal` are tasks by which workers compile their kernels. With a checkpoint, a signal ends
+    the run by Interrupted.
     """
     sampler = settings.sampler
     if sampler.burn_in_rule(data_shape(data)).needs_validation and validation is None:
@@ -119,7 +119,7 @@ def make_context(
     callbacks: Sequence[Callback] = (),
     round_done: Callable[[Chain], bool] = lambda chain: False,
 ) -> RunContext:
-    """The context that all chains of a run share, before their first round."""
+    """The context shared by all chains of a run, before their first round."""
     sampler, shape = settings.sampler, data_shape(data)
     length = run_length(settings, shape)
     monitor = Monitor(
@@ -165,7 +165,7 @@ def sample_for(
 ) -> tuple[Convergence, str]:
     """Run all chains for as long as the sampler says; `between` is called when they have ended.
 
-    Returns the judgement of the probe pairs, and the reason why the run ended.
+    Returns the convergence of the probe pairs, and the reason why the run ended.
     """
     drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
     between()
@@ -190,7 +190,7 @@ def sample_enough(
         drive([chain.advance(end, stage) for chain in chains], engine)
         between()
         if any(chain.t > end for chain in chains):
-            continue  # resumed from a later stage: it was judged before
+            continue  # resumed from a later stage
         found = judge(chains, target)
         if all(chain.stopped for chain in chains):
             ended = _ended_early(chains)
@@ -207,14 +207,13 @@ def _ended_early(chains: Sequence[Chain]) -> str:
 
 
 def drive(chains: Sequence[ChainRun], engine: Engine) -> None:
-    """Resume each chain as soon as its own tasks are done: none waits for another.
+    """Resume each chain as soon as its tasks are done, independently of other chains.
 
-    `waiting` is updated, not rebuilt: with thousands of tasks under way rebuilding it would be most
-    of the work of the server.
+    `waiting` is updated, not rebuilt, which would dominate with thousands of tasks in flight.
     """
     phase: dict[int, list[Handle]] = {}
     left: dict[int, int] = {}
-    waiting: dict[Handle, int] = {}  # the chains of tasks under way
+    waiting: dict[Handle, int] = {}  # the chains of tasks in flight
 
     def resume(number: int, results: list[Result] | None) -> None:
         while True:
@@ -255,7 +254,7 @@ def start_run(
     """Resolve the settings, compile, and run.
 
     `data` are ratings as `prepare` makes them, `scale` the user's units in one unit of these, and
-    `validation` pairs in the same units; `stage` is called with what is under way.
+    `validation` pairs in the same units; `stage` is called with the name of each stage.
     """
     settings = wanted.resolve(data, scale)
     engine = make_engine(wanted.engine, wanted.n_workers)
@@ -267,7 +266,7 @@ def start_run(
 
 
 def _shared_out(settings: RunSettings, wanted: FitSettings, engine: Engine) -> RunSettings:
-    """Settings with stripes for the engine's workers, where the user has not set their number."""
+    """Settings with stripes for the engine's workers, unless set by the user."""
     rule, n = settings.sampler, wanted.n_workers or getattr(engine, "n_workers", None)
     if not isinstance(rule, Gibbs) or getattr(wanted.sampler, "n_stripes", None) or not n:
         return settings
@@ -281,9 +280,9 @@ MOST_RATINGS = 200
 def compile_kernels(
     settings: RunSettings, data: TrainingData
 ) -> tuple[float, Sequence[tuple[Held, Task]]]:
-    """Compile, or load from numba's cache, the kernels that a run on these data will need.
+    """Compile, or load from numba's cache, the kernels for a run on these data.
 
-    Returns the seconds that it took, and tasks by which remote workers compile the same kernels.
+    Returns the seconds taken, and tasks by which remote workers compile the same kernels.
     """
     begin, engine = time.monotonic(), Rehearsal()
     few = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
@@ -299,10 +298,9 @@ def compile_kernels(
 
 
 def _few_ratings(settings: RunSettings, coded: bool) -> TrainingData:
-    """Make up a rating of each of a few users and items, and one user with many.
+    """Synthetic ratings for compiling: a few users and items, and one user with many ratings.
 
-    Rows with few ratings and rows with many are drawn by different code, and so are ratings that
-    are codes of few values and others.
+    Rows with few and with many ratings use different code, as do coded and plain ratings.
     """
     n = 2 if coded else 2 * MOST_LEVELS
     few = int(DUAL_SHARE * (settings.n_factors + 1))
@@ -320,7 +318,7 @@ class RunReport:
     """Draws and facts of a run.
 
     `convergence` is the verdict of the probe pairs, `engine` its own report, `failures` sentences
-    about callbacks that failed. Seconds are those of the engine's clock, without compiling.
+    about failed callbacks. Seconds are those of the engine's clock, without compiling.
     """
 
     settings: RunSettings
@@ -336,7 +334,7 @@ class RunReport:
 
 
 def convergence_found(found: Convergence, settings: RunSettings, **run: Any) -> dict[str, Any]:
-    """The judgement of a run with its verdict and advice, in plain values."""
+    """Convergence of a run with verdict and advice, as plain values."""
     known: dict[str, Any] = {
         name: None if isinstance(x, float) and math.isnan(x) else x
         for name, x in found._asdict().items()

@@ -1,4 +1,4 @@
-"""From a user's ratings to those of a run: units, and row numbers."""
+"""Conversion of ratings to the units and row numbers of a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bayesmf.model.mapped import allocate
 from bayesmf.packed.ratings import PackedRatings
 
 CHUNK = 1 << 22  # ratings scaled at a time
-# Seconds since 1970 (in 1973): no scale of ratings begins there.
+# Seconds since 1970 (in 1973): larger values are timestamps, not ratings.
 TIME = 1e8
-# A slip is SLIP times farther from the other values than these are from each other.
+# An outlier is SLIP times farther from the other values than these are from each other.
 SLIP = 10
 
 
@@ -76,12 +76,12 @@ def as_packed(ratings: Any) -> PackedRatings | None:
     if isinstance(ratings, PackedRatings):
         return ratings.verified()
     if isinstance(ratings, str | PathLike) and PackedRatings.is_packed(ratings):
-        return PackedRatings.open(ratings, verify=True)  # seconds, beside minutes of sampling
+        return PackedRatings.open(ratings, verify=True)  # seconds, for minutes of sampling
     return None
 
 
 def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
-    """Prepare ratings on disk. Codes stay where they are: only what they stand for changes."""
+    """Prepare ratings on disk. Codes are unchanged: only their levels change."""
     _refuse_equal(len(packed), packed.low, packed.high)
     _refuse_rounded(packed.low, packed.high, packed.std())
     warn_of_odd_values(packed.low, packed.levels)
@@ -92,14 +92,14 @@ def _prepare_packed(packed: PackedRatings, standardize: bool) -> Prepared:
         lists = tuple(replace(side, value=_scaled(side.value, center, scale)) for side in lists)  # type: ignore[assignment]
     else:
         levels = ((packed.levels - center) / scale).astype(np.float32)
-    # Ratings that are no codes have been scaled, and are in no file.
+    # Ratings without codes have been scaled, so they are not in a file.
     origin = None if packed.levels is None else packed.origin
     data = TrainingData(lists[0], packed.n_items, levels, lists[1], origin)
     return Prepared(packed.user_ids, packed.item_ids, data, center, scale, packed.low, packed.high)
 
 
 def _refuse_equal(count: int, low: float, high: float) -> None:
-    """Refuse ratings that are all the same: any recommendation from them is arbitrary."""
+    """Raise InputError if all ratings are equal: recommendations would be arbitrary."""
     if low < high:
         return
     equal = f"all {count:,} ratings are {low:g}" if count > 1 else f"the only rating is {low:g}"
@@ -111,10 +111,10 @@ def _refuse_equal(count: int, low: float, high: float) -> None:
 
 
 def _refuse_rounded(low: float, high: float, std: float) -> None:
-    """Refuse ratings that differ by little more than what single precision rounds away.
+    """Raise InputError if ratings differ by little more than the rounding of single precision.
 
-    An error of rounding is even between -e and e, so its variance is e^2 / 3; it may be a
-    thousandth of that of the ratings, which errors of predictions do not show.
+    A rounding error is uniform between -e and e, with variance e^2 / 3; at most a thousandth of the
+    variance of the ratings is allowed.
     """
     error = 2.0**-24 * max(abs(low), abs(high))
     if error**2 / 3 > 1e-3 * std**2:
@@ -132,7 +132,7 @@ def _as_rated(levels: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def warn_of_odd_values(low: float, values: NDArray[Any] | None) -> None:
-    """Warn of values that are most likely no ratings: times, marks for "not rated", slips.
+    """Warn about values that are probably not ratings: times, marks for "not rated", typing errors.
 
     `values` are the different ones, ascending, where they are few: the lowest and the highest are
     compared with the steps between the others.

@@ -1,4 +1,4 @@
-"""From a user's settings to those of a run: checks, and defaults that follow the data."""
+"""Settings of a run: checks, and defaults that depend on the data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_TARGET = "balanced"
 class FitSettings:
     """Settings of a fit as `BayesianMF` has them, not checked yet.
 
-    `None` and "auto" stand for what follows from the data; `resolve` finds it.
+    `resolve` replaces `None` and "auto" by values that depend on the data.
     """
 
     n_factors: int | None = None
@@ -48,7 +48,7 @@ class FitSettings:
     random_state: int | None = None
     engine: str | Engine | Cluster = "threads"
     n_workers: int | None = None
-    last_draw_only: bool = False  # for runs of which the errors alone are wanted
+    last_draw_only: bool = False  # for runs that need only the errors
 
     @classmethod
     def of(cls, model: Any) -> FitSettings:
@@ -101,7 +101,7 @@ class FitSettings:
 
 
 def resolve_noise(noise_by: object, tau: str | float, sampler: Sampler) -> str | None:
-    """Which rows have noise of their own; with "auto" both sides', where the sampler draws tau."""
+    """Sides with separate noise precisions; with "auto" both, if the sampler draws tau."""
     drawn = isinstance(tau, str)
     if noise_by is None:
         return None
@@ -122,7 +122,7 @@ def resolve_noise(noise_by: object, tau: str | float, sampler: Sampler) -> str |
 
 
 def check_target(target: str, sampler: Sampler) -> None:
-    """Refuse a target that a run of known length would pass over."""
+    """Raise InputError for a target that a run of known length would ignore."""
     if target != DEFAULT_TARGET and not sampler.adaptive:
         raise InputError(
             f"target={target!r} does nothing here: epochs set the length of "
@@ -131,10 +131,10 @@ def check_target(target: str, sampler: Sampler) -> None:
 
 
 def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
-    """Refuse more factors than memory can hold.
+    """Raise InputError for more factors than fit in memory.
 
-    A chain has its rows about four times (state, means, what is sent, what comes back), and with a
-    full covariance some six matrices of factors x factors in double precision.
+    A chain needs its rows about four times (state, means, tasks, results), and with a full
+    covariance some six matrices of factors x factors in double precision.
     """
     need = 4 * per_draw + (6 * 8 * n_factors**2 if full else 0)
     have = memory_bytes()

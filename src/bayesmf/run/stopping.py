@@ -1,7 +1,7 @@
-"""How long to sample: until more draws would change the answers by less than the target.
+"""Stopping rule: sample until more draws would change predictions by less than the target.
 
-Chains run in stages of fixed ends, and are judged together between them: so where a run ends
-depends on the draws alone, never on which thread was faster.
+Chains run in stages with fixed ends and are checked together after each, so the end of a run
+depends on the draws alone, not on the speed of threads.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from bayesmf.model.noise import PARAMETERS
 
 # Pairs whose predictions are watched, and the share of them that must agree.
 N_PROBE, AGREEING = 400, 0.95
-# Predictions that move by less do not: rescaling rows rounds them (ratings have variance one).
+# Smaller changes of predictions are rounding errors of rescaled rows (ratings have variance one).
 STILL = 1e-5
-# Stages grow: looking costs little, and a quarter more is what burn-in grows by as well.
+# Growth of stages: checks are cheap, and burn-in grows by a quarter too.
 FIRST_STAGE, GROWTH = 12, 1.25
 
 
 class Target(NamedTuple):
     """A target: chains, fewest and most sweeps, when to stop.
 
-    `loss` is the share by which the RMSE may exceed that of endless sampling, `rhat` the limit for
-    all but a few predictions and for the parameters of the noise.
+    `loss` is the share by which the RMSE may exceed its limit for infinite sampling, `rhat` the
+    limit for all but a few predictions and for the parameters of the noise.
     """
 
     n_chains: int
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     rhat: float
 
     def alike(self) -> float:
-        """By how much log tau and the relative spreads may differ without any import.
+        """Differences of log tau and the relative spreads that are negligible.
 
         A precision off by x in its logarithm costs x^2 / 4 nats a rating, an RMSE larger by the
         share y costs y, and the noise may cost no more than the mean.
@@ -64,15 +64,15 @@ def target_named(name: str) -> Target:
 
 
 class Convergence(NamedTuple):
-    """The judgement of convergence by probe pairs and noise.
+    """Convergence by probe pairs and noise.
 
-    `loss` is the share of the RMSE that is due to sampling no longer than this, by estimate, of the
-    average over the draws that are kept; `ess` the median effective number of all draws; `rhat` the
-    split R-hat that 95% of the pairs stay below; `passes` how often each chain was looked at after
-    burn-in. `rhat_noise` is the largest split R-hat of the noise's parameters,
-    where differences that the target would not mind count little (`Target.alike`), NaN where none
-    are drawn, and `slowest` the name of the one that has it. `loss_of_all` is the loss if every
-    pass after burn-in were kept: a run does not continue for want of room for more draws.
+    `loss` is the estimated share of the RMSE that infinite sampling would remove, for the average
+    over the kept draws; `ess` the median effective sample size of all draws; `rhat` the 95%
+    quantile of split R-hat over the pairs; `passes` the recorded passes of each chain after
+    burn-in. `rhat_noise` is the largest split R-hat of the noise's parameters, in which negligible
+    differences count little (`Target.alike`), NaN if none are drawn; `slowest` is its parameter.
+    `loss_of_all` is the loss if every pass after burn-in were kept, so that a run does not continue
+    because the number of draws is limited.
     """
 
     loss: float
@@ -84,13 +84,13 @@ class Convergence(NamedTuple):
     loss_of_all: float = np.nan
 
     def enough(self, target: Target) -> bool:
-        """Whether the target is reached; False while anything is unknown."""
+        """Whether the target is reached; False if unknown."""
         mixed = self.rhat <= target.rhat and not self.rhat_noise > target.rhat
         return bool(np.fmin(self.loss, self.loss_of_all) <= target.loss) and mixed
 
 
 def stages(per_epoch: float, n_rounds: int) -> list[int]:
-    """Rounds after which the chains are looked at, the last one included."""
+    """Rounds after which convergence is checked, including the last."""
     ends, epochs = [], float(FIRST_STAGE)
     while round(epochs * per_epoch) < n_rounds:
         ends.append(round(epochs * per_epoch))
@@ -99,9 +99,9 @@ def stages(per_epoch: float, n_rounds: int) -> list[int]:
 
 
 def judge(chains: Sequence[Chain], target: Target = TARGETS[USUAL]) -> Convergence:
-    """Judge convergence by the probe pairs of all chains, and by their noise.
+    """Compute convergence from the probe pairs and the noise of all chains.
 
-    The target says what does not matter; runs whose length was given have the usual one.
+    The target defines negligible differences; runs of given length use the default target.
     """
     traces = [chain.traces() for chain in chains]
     shortest = min(len(trace.rounds) - trace.late for trace in traces)
@@ -110,11 +110,11 @@ def judge(chains: Sequence[Chain], target: Target = TARGETS[USUAL]) -> Convergen
     states = np.array([trace.drawn[-shortest:] for trace in traces])
     rhat, ess = split_rhat(states), effective_sample_size(states)
     rhat[states.std(axis=(0, 1), dtype=np.float64) < STILL] = np.nan
-    known = rhat[~np.isnan(rhat)]  # infinite are those of chains that do not move, but differ
-    if not len(known):  # nothing moves at all, which no sampler that works would do
+    known = rhat[~np.isnan(rhat)]  # infinite for constant chains that differ
+    if not len(known):  # all constant: the sampler does not move
         return Convergence(np.nan, np.nan, np.nan, shortest)
     noise = np.mean([trace.spread[-shortest:].mean() for trace in traces])
-    # Noise and what is not known of the pair make the error that more draws cannot remove.
+    # Noise and posterior variance are the error that more draws cannot reduce.
     rest = noise + float(np.mean(states.var(axis=(0, 1))))
     kept, all_ = (
         float(np.sqrt(1.0 + error_of_averages(own) / rest) - 1.0)
@@ -123,7 +123,7 @@ def judge(chains: Sequence[Chain], target: Target = TARGETS[USUAL]) -> Convergen
             [ChainTrace(one.expected, one.rounds + 1, _late(one)) for one in traces],
         )
     )
-    # One of the values, not between two: infinity has no middle.
+    # One of the values, without interpolation, because of infinity.
     worst = float(np.quantile(known, AGREEING, method="higher"))
     drawn = np.array([trace.noise[-shortest:] for trace in traces])
     slowest, mixed = _slowest(drawn, target.alike())

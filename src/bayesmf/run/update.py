@@ -1,9 +1,9 @@
-"""New ratings for existing draws: chains go on from where they ended.
+"""New ratings for existing draws: chains continue from their newest draws.
 
-The side that is not kept needs nothing: its rows follow from their ratings, new ones too. For the
-kept side chains go on for a number of sweeps that follows from how much is new. Rows with many new
-ratings come to draws that stay from new draws (carried_rows.py); where these have few ratings they
-are drawn again under each draw.
+The side that is not kept needs no update: its rows follow from their ratings. For the kept side,
+chains continue for a number of sweeps that depends on the share of new ratings. Under kept draws,
+rows with many new ratings are carried over from new draws (carried_rows.py), or, with few ratings,
+drawn again.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Index = NDArray[np.int64]
 # The side of the arrays of rows.
 SIDES = ("users", "items")
 SIDE = dict(zip(ROWS, SIDES + SIDES, strict=True))
-# Sweeps before states are draws, where rows that were not there before have more than that share of
-# all ratings: these count for the other side's rows from the second sweep on.
+# Sweeps before states are draws, if new rows have more than this share of all ratings: these
+# count for the other side's rows from the second sweep on.
 NEW_ROWS_SETTLE, NEW_ROWS_SHARE = 1, 0.01
-# Cost of drawing rows of few ratings again, under all draws that stay: half-sweeps, or as many
-# ratings as take some .05 seconds, whichever is more; and how often they are, if that allows it.
+# Maximum cost of redrawing rows of few ratings under all kept draws: half-sweeps, or ratings worth
+# some .05 seconds, whichever is more; and the number of repetitions.
 LOCAL_COST, LEAST_LOCAL, LOCAL_STEPS = 1.0, 1_000_000, 3
-# Most new draws that rows are carried over from, of all chains: each holds a matrix for a row.
+# Maximum number of new draws from which rows are carried over: each needs a matrix for a row.
 SOURCES = 8
 
 
@@ -67,7 +67,7 @@ SOURCES = 8
 class Addition:
     """Ratings that were added.
 
-    `data` are all ratings; `moved` are the present rows of the users and items of before, `new` the
+    `data` are all ratings; `moved` are the new row numbers of the old users and items, `new` the
     numbers of new ratings of each user and item.
     """
 
@@ -87,7 +87,7 @@ def update_draws(
     threads: int | None,
     done: Callable[[int], Any] = lambda n: None,
 ) -> Draws:
-    """Draws given all ratings, from those given the ratings of before, which stay as they are.
+    """Draws given all ratings, from draws given the old ratings, which are not changed.
 
     `settings` are those of the sweeps: the sampler is Gibbs, whatever made the draws. `number`
     counts updates, this one included, and keys the random numbers; `done` is called with the number
@@ -103,7 +103,7 @@ def update_draws(
 
 
 class Local(NamedTuple):
-    """Rows that are drawn again under each draw that stays, the rows they meet, and how often."""
+    """Rows redrawn under each kept draw, the rows they depend on, and the repetitions."""
 
     own: Stripe
     met: Stripe
@@ -144,11 +144,11 @@ class _Update:
 
     @property
     def draws(self) -> Draws:
-        """All draws, as far as they are done."""
+        """All draws done so far."""
         return Draws.from_arrays(self.arrays)
 
     def refresh(self, pool: Pool, done: Callable[[int], Any]) -> None:
-        """Draws that stay, with rows for what is mostly new."""
+        """Update kept draws: rows with mostly new ratings."""
         data, new, draws = self.added.data, self.added.new, self.draws
         k, carried = self.kept, self.carried
         grown = some_stripes(data.by_user, data.levels, new[0] > 0, 1) if self.both else []
@@ -179,9 +179,9 @@ class _Update:
         pool.each(run, parts(len(stays), 1))
 
     def _scatter_rows(self, out: Rows, rows: Rows, side: str) -> None:
-        """Rows where they are now; others are zero until they are drawn."""
+        """Copy old rows to their new positions; other rows are zero until drawn."""
         moved, rows = self.added.moved[0 if side == "users" else 1], np.asarray(rows)
-        # In stretches without a new row between: they are few, and copied at once.
+        # In runs without new rows in between: these are few, and copied at once.
         cuts = np.flatnonzero(np.diff(moved) > 1) + 1
         end = 0
         for first, last in pairwise((0, *cuts.tolist(), len(moved))):
@@ -191,7 +191,7 @@ class _Update:
         out[end:] = 0.0
 
     def _scatter_noise(self, t: int) -> None:
-        """Precisions of rows under a draw that stays, NaN where they are to be drawn when asked."""
+        """Precisions of rows under a kept draw, NaN if drawn on demand."""
         for side, name in enumerate(ROW_NOISE):
             if name in self.arrays:
                 out = self.arrays[name][t]
@@ -208,7 +208,7 @@ class _Update:
         return DrawSide(rows[t], None if means is None else means[t], mu[t])
 
     def _make_source(self, slot: int, state: ChainState, pool: Pool) -> Source:
-        """The rows that are carried over, under the new draw in a slot."""
+        """Posteriors of the rows to carry over, under the new draw in a slot."""
         assert self.carried is not None
         data, now = self.added.data, state.precisions
         lists = (data.by_user, data.by_item)[self.kept]
@@ -224,10 +224,10 @@ class _Update:
         return self.arrays[side], self.arrays.get(f"{side[:-1]}_means")
 
     def _find_local(self, carried: Index, kept: int) -> Local | None:
-        """Rows of few ratings among those carried over, and the rows that they meet.
+        """Rows of few ratings among those carried over, and the rows that they depend on.
 
-        A row of few ratings differs most between draws, and a few new draws do not show how much;
-        but drawing it under each takes no more than the ratings of those who rated it.
+        A row of few ratings varies most between draws, and a few new draws do not show how much;
+        but drawing it under each draw costs only the ratings of the users who rated it.
         """
         data = self.added.data
         lists = (data.by_user, data.by_item)[kept], (data.by_item, data.by_user)[kept]
@@ -247,12 +247,12 @@ class _Update:
             some_stripes(one, data.levels, some, 1)
             for one, some in zip(lists, (chosen, met), strict=True)
         )
-        # Numbers of the rows that are met are those among them.
+        # Rows are renumbered among the rows they depend on.
         own = replace(own, other=np.searchsorted(others.rows, own.other).astype(np.int32))
         return Local(own, others, min(LOCAL_STEPS, int(room / used)))
 
     def _draw_locally(self, local: Local, kept: int, t: int, draws: Draws) -> None:
-        """Rows under one draw: first those that they meet given all of the draw, then they."""
+        """Redraw rows under one draw: first the rows they depend on, then the rows."""
         rows, means = self._of(ROWS[kept])
         own = self.arrays.get(ROW_NOISE[kept])
         for step in range(local.steps):
@@ -305,7 +305,7 @@ class _Update:
         return found, expected, drawn
 
     def continue_chain(self, chain: int, pool: Pool, done: Callable[[int], Any]) -> None:
-        """Sweeps of a chain from its newest draw on; states become draws once it has settled."""
+        """Sweeps of a chain from its newest draw; states become draws after settling."""
         data, rule, draws = self.added.data, self.settings.sampler, self.draws
         assert isinstance(rule, Gibbs) and rule.n_stripes is not None
         before, start = self.before, self.plan.start[chain]
@@ -313,7 +313,7 @@ class _Update:
         sizes = data.n_users, data.n_items
         users, items = (np.zeros((n, width), np.float32) for n in sizes)
         params = Params(users, items, self.D)
-        order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept comes first
+        order = (1, 0) if self.users_kept else (0, 1)  # the side that is not kept first
         kept, name = (users, "users") if self.users_kept else (items, "items")
         self._scatter_rows(kept, before.kept[start], name)
         noise = self._noise(before, start)
@@ -336,7 +336,7 @@ class _Update:
             for n, side in enumerate(order):
                 first = k == 0 and n == 0
                 held = without(stripes[side], unknown) if first else stripes[side]
-                # Rows that are not there yet can be drawn whole alone.
+                # New rows must be drawn whole.
                 joint = None if first else rule.joint
                 relax = rule.overrelax if k >= SETTLE else 0.0
                 half_sweep(state, k, side, held, relax, joint, pool)
@@ -366,14 +366,14 @@ class _Update:
         return None if before.noise_by is None else Noise(*sides)
 
     def _carry_sources(self, slots: Index) -> Index:
-        """New draws of a chain that rows are carried over from, if any draw stays."""
+        """New draws of a chain from which rows are carried over, if any draw is kept."""
         if (self.plan.source < 0).all():
             return slots[:0]
         n = min(len(slots), max(1, SOURCES // len(self.plan.start)))
         return slots[np.arange(1, n + 1) * len(slots) // n - 1]
 
     def _unknown(self, side: int) -> NDArray[np.bool_]:
-        """Rows of a side that there were not before."""
+        """Mask of new rows of a side."""
         sizes = self.added.data.n_users, self.added.data.n_items
         out = np.ones(sizes[side], np.bool_)
         out[self.added.moved[side]] = False
@@ -402,7 +402,7 @@ def counts_of(data: TrainingData, side: int) -> Index:
 
 
 def without(stripes: Sequence[Stripe], unknown: NDArray[np.bool_]) -> Sequence[Stripe]:
-    """Stripes without the ratings that meet rows of the other side that are unknown yet."""
+    """Stripes without the ratings of new rows of the other side."""
     if not unknown.any():
         return stripes
     out = []
@@ -437,7 +437,7 @@ def half_sweep(
 
 
 def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], pool: Pool) -> None:
-    """Precisions of the ratings of the rows that `half_sweep` has drawn, where they have any."""
+    """Draw noise precisions of the rows drawn by `half_sweep`, if they have any."""
     assert state.row_sums is not None
     row_stats, layout = [(part,) for part in state.row_sums.parts], state.side(side).layout
     on_threads(
@@ -446,7 +446,7 @@ def half_noise(state: ChainState, t: int, side: int, stripes: Sequence[Stripe], 
 
 
 def on_threads(phases: Generator[list[Any], Any, Any], held: Sequence[Stripe], pool: Pool) -> None:
-    """Do the tasks of some phases, one phase after the other."""
+    """Execute phases of tasks, one phase after the other."""
     results: Any = None
     while True:
         try:

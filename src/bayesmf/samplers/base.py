@@ -28,8 +28,8 @@ from bayesmf.samplers.settings import (
 
 Array = NDArray[np.float64]
 
-# Mini-batches of a pass: more of them make a pass go farther, but each costs a visit to its rows. A
-# block has no fewer than FEWEST, and more only of at least SMALLEST_BATCH.
+# Mini-batches of a pass: more of them mix faster for each pass, but each costs a visit to its rows.
+# A block has at least FEWEST, and more only of at least SMALLEST_BATCH.
 BATCHES, FEWEST = 256, 8
 SMALLEST_BATCH, LARGEST_BATCH = 256, 1_000_000  # ratings
 
@@ -56,18 +56,17 @@ class DataShape(NamedTuple):
 class Sampler(ABC):
     """An update rule: its settings, and its interface to the server.
 
-    Samplers are frozen dataclasses. A setting that is None is filled in by `resolve` from the size
-    of the data. An algorithm of the paper is one of these with a grid and a number of chains; see
+    Samplers are frozen dataclasses. `resolve` replaces None by values that depend on the data. The paper's algorithms are samplers with a grid and a number of chains; see
     docs/design.md.
     """
 
     kind_of_rounds: ClassVar[str]  # a key of run/driver.py's ROUNDS
     keeps_draws: ClassVar[bool] = True  # False: the last state is the only draw
-    starts_apart: ClassVar[bool] = False  # whether chains begin with precisions of their own
+    starts_apart: ClassVar[bool] = False  # whether chains start with different precisions
     stores_means: ClassVar[bool] = False  # conditional means beside the draws
     default_prior: ClassVar[str] = "gamma"  # what prior="auto" is
     passes_for_a_sweep: ClassVar[int] = 1  # epochs that run/stopping.py counts as a sweep
-    not_kept: ClassVar[int] = 0  # epochs that are surely burn-in, where that grows with the run
+    not_kept: ClassVar[int] = 0  # epochs that are always burn-in, if that grows with the run
 
     # Settings, or constants of the class.
     @property
@@ -97,12 +96,12 @@ class Sampler(ABC):
 
     @property
     def row_noise(self) -> bool:
-        """Whether it can draw precisions of single users and items."""
+        """Whether it can draw noise precisions of users and items."""
         return False
 
     @property
     def rescales(self) -> bool:
-        """Whether the scale move is made with draws of precisions."""
+        """Whether draws of precisions include the scale move."""
         return False
 
     @property
@@ -120,7 +119,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def rounds_per_epoch(self, shape: DataShape) -> float:
-        """Rounds in which as many ratings are read as there are."""
+        """Rounds that read as many ratings as there are in all."""
 
     @abstractmethod
     def rounds(self, shape: DataShape) -> int:
@@ -137,16 +136,16 @@ class Sampler(ABC):
     def noise_share(self, epoch: float) -> float:
         """Factor of the noise's variance in an epoch: less than 1 at the start of a chain.
 
-        At 0 precisions of the rows are not drawn either.
+        At 0, precisions of the rows are not drawn.
         """
         return 1.0
 
     def row_noise_from(self) -> float:
-        """The epoch from which on rows may have noise of their own; until then they are alike."""
+        """First epoch with separate noise precisions of rows; before, they are equal."""
         return 0.0
 
     def for_compiling(self, n_ratings: int) -> Self:
-        """A copy that does all it can do within one epoch, on few ratings."""
+        """A copy that executes all its code within one epoch, on few ratings."""
         short: dict[str, Any] = {"epochs": 1} | ({"burn_in": 0} if self.keeps_draws else {})
         return replace(self, **short)
 
@@ -170,8 +169,8 @@ class BatchRule(Sampler):
     batch_size: int | None = setting(
         None,
         Whole(
-            "Ratings in a mini-batch. By default a pass has 256 of them, fewer "
-            "where they would be small; a block has up to 4 for rules with momentum, 1 with "
+            "Ratings in a mini-batch. By default a pass has 256 mini-batches, fewer "
+            "if they would be small; a block has up to 4 for rules with momentum, 1 with "
             '`noise="paper"`.',
             help="ratings in a mini-batch",
             metavar="m",
@@ -197,7 +196,7 @@ class BatchRule(Sampler):
         "equal",
         Setting(
             "How often each orthogonal group is visited. Weights are rounded to turns in a cycle "
-            "of about eight for each group; the estimator knows the rounded rates.",
+            "of about eight for each group; gradients are scaled by the rounded rates.",
             help="how often each orthogonal group is visited",
             metavar="equal|size|w1,w2,..",
             type_name='{"equal", "size"} or sequence of float',
@@ -226,7 +225,7 @@ class BatchRule(Sampler):
 
     @property
     def row_noise(self) -> bool:
-        # A rule whose last state is its only draw draws no precisions.
+        # Rules that keep only the last state draw no precisions.
         return self.keeps_draws
 
     def default_batches(self, per_block: int) -> int:
@@ -264,7 +263,7 @@ class BatchRule(Sampler):
         return 1.0 / (self.n_groups() * self.n_batches(shape))
 
     def for_compiling(self, n_ratings: int) -> Self:
-        # Rows of one block of several are copies, and read by other code than all of them.
+        # With several blocks, rows of a block are copies, which are read by different code.
         grid = Grid.parse(self.grid)
         return replace(
             super().for_compiling(n_ratings),
@@ -279,8 +278,8 @@ class BatchRule(Sampler):
 class GradientRule(BatchRule):
     """A mini-batch rule with one step size for all rows.
 
-    A row that a mini-batch touches becomes row + step / 2 * gradient + sqrt(step) * noise, where
-    the gradient is an unbiased estimate of that of the log posterior, and the noise is normal with
+    A row in a mini-batch becomes row + step / 2 * gradient + sqrt(step) * noise, where the gradient
+    is an unbiased estimate of that of the log posterior, and the noise is normal with variance
     `noise_variance`.
     """
 
@@ -307,7 +306,7 @@ class GradientRule(BatchRule):
     pace: float = setting(
         1.0,
         Positive(
-            "Factor of the step that is chosen without a step_size.",
+            "Factor of the default step, without a step_size.",
             help="times the step chosen without --step-size",
             metavar="p",
         ),
@@ -321,11 +320,10 @@ class GradientRule(BatchRule):
 
     @abstractmethod
     def default_step(self, shape: DataShape, stiffest: float) -> float:
-        """Default step times tau, where `stiffest` over-estimates any row's curvature over tau.
+        """Default step times tau; `stiffest` is an upper bound of any row's curvature over tau.
 
-        A step of 4 / stiffest is the largest stable one: it moves a row by half of the step times
-        its gradient. The step may follow tau without harm: given tau each update leaves the
-        posterior invariant.
+        The largest stable step is 4 / stiffest, because a row moves by half of the step times its
+        gradient. The step may depend on tau: given tau each update leaves the posterior invariant.
         """
 
     def first_step(self, shape: DataShape, stiffest: float, tau: float, pull: float) -> float:
@@ -340,7 +338,7 @@ class GradientRule(BatchRule):
     def start_factor(self, epoch: float) -> float:
         """Factor of a step chosen without a `step_size` in an epoch.
 
-        While less noise is injected, mini-batches may bring more.
+        With less injected noise, mini-batches may contribute more.
         """
         if self.step_size is not None:
             return 1.0
@@ -362,7 +360,7 @@ Rule = TypeVar("Rule", bound=Any)
 
 
 def check_settings(sampler: Rule) -> Rule:
-    """The sampler with values of the right type; InputError for what cannot be meant."""
+    """The sampler with values of the right type; InputError for invalid settings."""
     checked = check_types(sampler)
     paced = getattr(checked, "pace", 1.0) != 1.0
     if paced and getattr(checked, "step_size", None) is not None:

@@ -1,4 +1,4 @@
-"""Gibbs sampling: exact conditional draws of all rows; and the default, which chooses its form."""
+"""Gibbs sampling: exact conditional draws of all rows; and the default sampler `Auto`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from bayesmf.samplers.settings import (
     setting,
 )
 
-LONGEST_RUN = 500  # sweeps, after which a run ends that did not converge
-# Ratings of a stripe, some tenth of a second of work: messages cost little beside it, and many
-# workers have some. Between FEWEST and MOST stripes on a side.
+LONGEST_RUN = 500  # sweeps, after which a run ends without convergence
+# Ratings of a stripe, some tenth of a second of work: messages cost little in comparison, and there
+# are stripes for many workers. Between FEWEST and MOST stripes on a side.
 STRIPE, FEWEST_STRIPES, MOST_STRIPES = 1_500_000, 8, 256
 # Nanoseconds of a sweep, measured (docs/performance.md). Of whole rows: for each rating and column,
 # for each rating and pair of columns, for each row and triple of columns. By columns: for each
 # rating, and for each rating and column. Constants, because timing would not repeat its choice.
 WHOLE_ROWS = (2.2, 0.045, 0.08)
 BY_COLUMNS = (8.0, 1.1)
-# Sweeps by columns that are worth a sweep of whole rows.
+# Sweeps by columns equivalent to one sweep of whole rows.
 SWEEPS_BY_COLUMNS = 2.0
 
 
@@ -70,8 +70,8 @@ class Gibbs(Sampler):
         None,
         Whole(
             "Parts that each side is cut into, the tasks of a half-sweep. By default one for each "
-            "1.5 million ratings, between 8 and 256, and equally many for each worker, two at the "
-            "least. Draws do not depend on it."
+            "1.5 million ratings, between 8 and 256, and equally many for each worker, at least "
+            "two. Draws do not depend on it."
         ),
     )
     initial_precision: float = setting(2.0, INITIAL_PRECISION)
@@ -99,8 +99,7 @@ class Gibbs(Sampler):
         return check_settings(rule)
 
     def shared_out(self, n_workers: int) -> Self:
-        """With as many stripes for each worker, two at the least: a half-sweep ends with the last
-        of them."""
+        """A copy with equally many stripes for each worker, at least two."""
         assert self.n_stripes is not None
         each = max(2, -(-self.n_stripes // n_workers))
         return replace(self, n_stripes=each * n_workers)
@@ -121,8 +120,8 @@ class Gibbs(Sampler):
 class Auto:
     """Gibbs: whole rows while there are few factors, four columns at a time beyond.
 
-    A sweep of whole rows costs N D^2 + rows D^3, one by columns N D: but it takes up to twice as
-    many of these, so whole rows are drawn up to a D of about 16.
+    A sweep of whole rows costs N D^2 + rows D^3, one by columns N D, but up to twice as many of the
+    latter are needed, so whole rows are drawn up to a D of about 16.
 
     See Also
     --------

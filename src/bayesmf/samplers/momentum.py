@@ -2,10 +2,10 @@
 
 Rows of few ratings are drawn exactly, once an epoch.
 
-A step is in units of the row's own relaxation time: the preconditioner P_d = 1 / (tau n m_d +
-Lambda_dd) makes every row's curvature about one. What is left to choose is how much of a row's
-variance may come from the mini-batches' gradient noise, and that depends on how its visits are
-spread; see `survival`. The updates themselves are in kernels/gradient.py.
+A step is in units of the row's relaxation time: the preconditioner P_d = 1 / (tau n m_d +
+Lambda_dd) makes every row's curvature about one. The step follows from the share of a row's
+variance that may come from the gradient noise of mini-batches, which depends on the spacing of its
+visits; see `survival`. The updates are in kernels/gradient.py.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from bayesmf.samplers.settings import (
     setting,
 )
 
-# A chain starts with long steps and much gradient noise: it is far away and has to travel.
+# A chain starts with long steps and much gradient noise, to move quickly towards the mode.
 START_DELTA, START_RHO = 1.0, 4.0
 EXACT = 32  # ratings of a row that is drawn exactly: n^2 D multiplications, where a step takes n D
-GROWING_BURN_IN = 24.0  # epochs that are surely burn-in where it grows with the run
+GROWING_BURN_IN = 24.0  # epochs that are always burn-in, if it grows with the run
 HALF_LIFE = 1.0  # epochs in which the excess over the settings halves, less where burn-in is short
 
-# Share of a row's variance that visits of unequal curvature may bring, in units of rho; with a
-# twelfth of it a hundred passes over MovieLens 100K end at an RMSE 1% higher. MOST_UNEVEN is the
-# largest share, whatever the rule says.
+# Share of a row's variance due to visits of unequal curvature, in units of rho; with a twelfth of
+# it, a hundred passes over MovieLens 100K end at an RMSE 1% higher. MOST_UNEVEN is the largest
+# share for any rule.
 UNEVEN, MOST_UNEVEN = 12.5, 0.25
-# Steps that are tried, one and a half per cent apart.
+# Candidate steps, one and a half per cent apart.
 _LADDER = np.geomspace(1e-9, 2.0, 1440)
 
 RHO = Positive(
@@ -68,8 +68,8 @@ FRICTION = Positive(
 
 
 class StepLimits(NamedTuple):
-    """The longest step, the largest share of variance from mini-batches, and how new the chain
-    is, from 1 down to 0."""
+    """The longest step, the largest share of variance from mini-batches, and the excess of the
+    start, from 1 down to 0."""
 
     delta_max: float
     rho: float
@@ -92,7 +92,7 @@ class MomentumRule(BatchRule):
             "The longest step on a visit, in units of the row's relaxation time.",
             help="longest step, in relaxation times of the row",
             metavar="D",
-            most=2.0,  # where the update of a row of curvature one is no longer stable
+            most=2.0,  # limit of stability for a row of curvature one
         ),
     )
     rho: float = setting(0.02, RHO)
@@ -141,9 +141,9 @@ class MomentumRule(BatchRule):
         return check_settings(rule)
 
     def default_batches(self, per_block: int) -> int:
-        # A pass relaxes a row about as far however it is cut, but every cut costs a visit to all
-        # rows, and a visit that sees few ratings meets the curvature of those few: with 500 ratings
-        # in four parts means are up to 8% of a standard deviation off, in one part they are right.
+        # The relaxation in a pass hardly depends on the number of mini-batches, but each costs a
+        # visit to all rows, and a visit with few ratings has the curvature of those few: with 500
+        # ratings in four parts means are up to 8% of a standard deviation off, in one part exact.
         return int(np.clip(per_block // SMALLEST_BATCH, 1, 4))
 
     def default_epochs(self, shape: DataShape) -> float:
@@ -157,7 +157,7 @@ class MomentumRule(BatchRule):
         return burn_in_rule(self.burn_in or 0)
 
     def noise_share(self, epoch: float) -> float:
-        # A thermostat would bring back what is missing.
+        # A thermostat would compensate for reduced noise.
         return schedules.noise_share(epoch, self.epochs) if self.growing and not self.gain else 1.0
 
     def persistence(self, eta: Array) -> Array:
@@ -169,7 +169,7 @@ class MomentumRule(BatchRule):
         return survival(eta, self.persistence(eta), visits)
 
     def known(self, eta: Array, visits: Array) -> Array:
-        """Share of that variance which the update allows for."""
+        """Share of that variance for which the update corrects."""
         return self.heat(eta, visits)
 
     def _growing_burn_in(self) -> float:
@@ -177,7 +177,7 @@ class MomentumRule(BatchRule):
         return GROWING_BURN_IN if self.epochs is None else min(GROWING_BURN_IN, self.epochs / 4)
 
     def limits(self, epoch: float) -> StepLimits:
-        """Limits of an epoch: they come down to the settings within burn-in."""
+        """Limits of an epoch: they decrease to the settings within burn-in."""
         rule = burn_in_rule(self._growing_burn_in() if self.burn_in is None else self.burn_in)
         end = rule.epochs if isinstance(rule, FixedBurnIn) else (self.epochs or 100) / 6
         starts = max(START_DELTA / self.delta_max, 1.0), max(START_RHO / self.rho, 1.0)
@@ -185,7 +185,7 @@ class MomentumRule(BatchRule):
         half_life = min(HALF_LIFE, 0.5 * end / max(np.log2(max(starts)), 1.0))
         fall = 0.0 if half_life <= 0 else 2.0 ** -(np.floor(epoch) / half_life)
         delta, rho = (max(start * fall, 1.0) for start in starts)
-        # P may change at any time, so this need not be over when burn-in is.
+        # P may change at any time, so this need not end with burn-in.
         warm = 2.0 ** -(np.floor(epoch) / HALF_LIFE)
         return StepLimits(self.delta_max * delta, self.rho * rho, warm if warm > 0.01 else 0.0)
 
@@ -195,8 +195,8 @@ class MomentumRule(BatchRule):
 class SGHMC(MomentumRule):
     """Stochastic gradient Hamiltonian Monte Carlo, with momenta and a step for each row.
 
-    Steps are in units of a row's own relaxation time, so that rows with few ratings and rows with
-    many forget their start equally fast; rows with very few are drawn exactly.
+    Steps are in units of a row's relaxation time, so rows with few and with many ratings converge
+    equally fast; rows with very few are drawn exactly.
 
     See Also
     --------
@@ -223,9 +223,9 @@ class SGHMC(MomentumRule):
 class SGNHT(MomentumRule):
     """Stochastic gradient Nose-Hoover thermostat: friction adapts to the mini-batches' noise.
 
-    The thermostat sees momenta. Mini-batches that are visited without replacement heat momenta more
-    than they heat the rows, because their noise sums to zero over a pass; the momenta's target
-    temperature is higher by that much.
+    The thermostat measures momenta. Mini-batches visited without replacement heat momenta more than
+    rows, because their noise sums to zero over a pass; the target temperature of the momenta is
+    raised accordingly.
 
     See Also
     --------
@@ -271,7 +271,7 @@ class RowFacts:
 
 @dataclass(frozen=True)
 class RowSteps:
-    """A row's step, the share of momentum it keeps, and the share of variance already there."""
+    """A row's step, the share of momentum it keeps, and the known share of variance."""
 
     eta: NDArray[np.float32]
     persistence: NDArray[np.float32]
@@ -279,9 +279,9 @@ class RowSteps:
 
 
 def longest(rule: MomentumRule, visits: Array, noise: Array, rho: float) -> Array:
-    """The longest step up to which `noise` of gradients brings at most `rho` of the variance.
+    """The longest step for which gradient noise of variance `noise` adds at most `rho`.
 
-    With momentum, longer steps may be quiet again, but only where the curvature is just one.
+    With momentum, longer steps may add less again, but only for a curvature of exactly one.
     """
     out = np.empty(len(visits))
     for k in np.unique(visits):
@@ -324,7 +324,7 @@ def row_steps(
 
     Where visits meet curvatures that differ (`uneven`), steps of length eta act as infinitely short
     ones would on another posterior, narrower by eta/4 times that variance and with another mean.
-    The noise cannot make up for it; short steps keep it small (UNEVEN, rho).
+    The noise cannot correct this; short steps keep it small (UNEVEN, rho).
     """
     pairs = np.stack([facts.visits, facts.noise], axis=1)
     kinds, where = np.unique(np.round(pairs, 9), axis=0, return_inverse=True)
@@ -344,8 +344,8 @@ def survival(eta: Array, persistence: Array, visits: Array) -> Array:
 
     For curvature one the update is a linear filter of the noise with response h_k after k visits:
     independent noise leaves sum h^2. But mini-batches are visited WITHOUT replacement: over the K
-    visits of a pass the noise of a row sums to zero, and a filter slower than a pass hardly
-    notices it. For exchangeable noise that sums to zero in blocks of K each block leaves
+    visits of a pass the noise of a row sums to zero, and a filter slower than a pass averages it
+    out. For exchangeable noise that sums to zero in blocks of K each block leaves
 
         K / (K - 1) (sum h^2 - (sum h)^2 / K),        sums over the block's K values of h.
 
@@ -381,7 +381,7 @@ def kinetic_survival(eta: Array, persistence: Array, visits: Array) -> Array:
     """
     eta, persistence, visits = (np.asarray(a, dtype=np.float64) for a in (eta, persistence, visits))
     one, two = _roots(eta, persistence)
-    # The kick itself, then what is left of it: u - sqrt(eta) x, one visit later.
+    # The kick, then its remainder u - sqrt(eta) x, one visit later.
     first = np.sqrt(eta)
     second = first * (persistence - 0.5 * eta * (1.0 + persistence))
     a_one = (second - two * first) / (one - two)
@@ -401,7 +401,7 @@ def kinetic_survival(eta: Array, persistence: Array, visits: Array) -> Array:
 def _roots(eta: Array, persistence: Array) -> tuple[Any, Any]:
     """Roots of the update's matrix, complex."""
     half = 0.5 * (1.0 + persistence) * (1.0 - 0.5 * np.minimum(eta, 2.0 - 1e-6))
-    # Kept from zero: two equal roots would need another formula, and nearly equal ones do not.
+    # Bounded away from zero: two equal roots would need another formula.
     gap = np.sqrt(half**2 - persistence + 1e-12 + 0j)
     return half + gap, half - gap
 

@@ -1,4 +1,4 @@
-"""The samplers by the names that users write: a new one is a line of this table."""
+"""Samplers by name; a new sampler is one line of this table."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from bayesmf.samplers.momentum import SGHMC, SGNHT
 from bayesmf.samplers.schedules import BurnIn
 from bayesmf.samplers.sgld import SGD, SGLD
 
-# All else follows from the class: its settings are options of `bayesmf fit`, its `kind_of_rounds`
-# says which rounds a chain does, model files and checkpoints find it by its class's name.
+# Everything else follows from the class: its settings are options of `bayesmf fit`, its
+# `kind_of_rounds` selects the rounds, model files and checkpoints refer to it by class name.
 REGISTRY: dict[str, type[Sampler] | type[Auto]] = {
     "auto": Auto,
     "gibbs": Gibbs,

@@ -1,12 +1,11 @@
-"""Schedules of a chain: its quiet start, burn-in, step sizes, and which rounds are kept.
+"""Schedules of a chain: start without noise, burn-in, step sizes, and thinning.
 
-A chain starts quietly where its first passes will be burn-in in any case. Noise that is right in
-the end is in the way at first: it is as large as the row itself is at first, and precisions drawn
-at once fit the small rows of the start. So for two passes a chain climbs
-as SGD does, with its initial precisions; then noise comes in, a third at a time. With the other
-side integrated out (chains/pairs.py) its average is below SGD's errors from the first pass on.
+A chain starts without noise if its first passes are burn-in in any case. At first the noise is as
+large as the rows, and precisions would adapt to the small initial rows. So for two passes a
+chain runs like SGD, with its initial precisions; then noise is added in three steps. With the other
+side integrated out (chains/pairs.py), its average is below SGD's errors from the first pass on.
 
-Noise of single rows comes last: badly fitted rows would count as noisy, weigh less, and stay so.
+Noise by row starts last: badly fitted rows would count as noisy, get less weight, and stay so.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 
 from bayesmf.errors import InputError
 
-QUIET = 2  # passes without noise; the noise takes as many more to come in
-FACTOR = 2.0  # how much longer steps are at the start, where their length is not given
+QUIET = 2  # passes without noise; it increases over as many more
+FACTOR = 2.0  # on steps at the start, without a given step size
 ONE_NOISE, ONE_NOISE_PASSES = 1 / 6, 10  # of the run, or passes where its length is not given
 INITIAL_PRECISION = 8.0  # precisions at the start, for ratings of variance one
 
@@ -49,8 +48,8 @@ class FixedBurnIn:
 class UntilRMSE:
     """Burn-in until the chain's RMSE on the validation set falls to `rmse`, as in the paper.
 
-    The paper looks at the mean over chains; here each chain looks at its own, because chains do
-    not wait for each other.
+    The paper uses the mean over chains; here each chain uses its own RMSE, because chains do not
+    wait for each other.
     """
 
     rmse: float
@@ -67,9 +66,8 @@ class UntilRMSE:
 class Stationary:
     """Burn-in until the training RMSE has no trend left.
 
-    The third quarter of the trace is compared with the last: over when their means differ by less
-    than the spread inside the last one. At least `least` epochs are looked at, and at most
-    half of the run is burn-in.
+    Over when the means of the third and the last quarter of the trace differ by less than the
+    spread within the last. At least `least` epochs are used, and at most half of the run is burn-in.
     """
 
     least: int = 20
@@ -114,9 +112,9 @@ def burn_in_rule(value: float | str | BurnIn) -> BurnIn:
 
 
 def noise_share(epoch: float, epochs: float | None) -> float:
-    """The share of its noise's variance that a chain has in an epoch of a run of `epochs`.
+    """Factor of the noise variance in an epoch of a run of `epochs`.
 
-    All of it is there after four passes, or a quarter of the run if that is sooner.
+    1 after four passes, or a quarter of the run if that is sooner.
     """
     quiet = QUIET if epochs is None else min(QUIET, int(epochs / 8))
     since = int(epoch + 1e-9) - quiet
@@ -124,9 +122,9 @@ def noise_share(epoch: float, epochs: float | None) -> float:
 
 
 def row_noise_from(epochs: float | None, burn_in: BurnIn | None) -> float:
-    """The epoch from which on rows have noise of their own; `burn_in` is None where it grows.
+    """First epoch with noise by row; `burn_in` is None if it grows with the run.
 
-    It is before the end of burn-in: draws must come from chains that have settled.
+    Before the end of burn-in, so that chains adapt before draws are kept.
     """
     passes = ONE_NOISE_PASSES if epochs is None else ONE_NOISE * epochs
     return min(passes, 2 / 3 * burn_in.epochs) if isinstance(burn_in, FixedBurnIn) else passes

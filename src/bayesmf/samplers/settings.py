@@ -1,11 +1,11 @@
-"""Settings of samplers: how each is checked, documented and offered on the command line.
+"""Settings of samplers: validation, documentation and command-line options.
 
 A sampler is a frozen dataclass whose fields are made by `setting`:
 
     friction: float = setting(0.5, Positive("Loss of momentum on a visit.", metavar="F"))
 
-`check_settings` checks the values, `documented` writes them into the docstring, and
-cli/fit_options.py makes an option --friction of it.
+`check_settings` validates the values, `documented` adds them to the docstring, and
+cli/fit_options.py adds an option --friction.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ C = TypeVar("C", bound=type)
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting whose value is taken as it is: it is checked where it is used.
+    """A setting without validation: it is checked where it is used.
 
-    `doc` are whole sentences for the docstring. `help` are a few words for the command line,
-    which offers all settings that have them under `option`, by default their name, and reads
-    them with a function of cli/options.py, `reads`.
+    `doc` is the text of the docstring. Settings with `help` are options of the command line, named
+    `option` (by default as the setting) and parsed by the function `reads` of cli/options.py.
     """
 
     doc: str
@@ -40,7 +39,7 @@ class Setting:
     reads: str = ""
 
     def check(self, name: str, value: Any) -> Any:
-        """The value in its own type; InputError where it cannot be one."""
+        """The value converted to its type; InputError if invalid."""
         return value
 
     def flag(self, name: str) -> str:
@@ -119,7 +118,7 @@ class Flag(Setting):
 
 
 def setting(default: Any, how: Setting) -> Any:
-    """A field of a sampler: its default, None where it follows the data, and how it is used."""
+    """A field of a sampler: its default (None if it depends on the data) and its `Setting`."""
     return field(default=default, metadata={"setting": how})
 
 
@@ -129,7 +128,7 @@ def settings_of(sampler: Any) -> Mapping[str, Setting]:
 
 
 def check_types(sampler: S) -> S:
-    """The sampler with values of the right type; InputError for one that cannot be meant."""
+    """The sampler with values of the right type; InputError for an invalid one."""
     known, values = settings_of(sampler), {}
     for own in fields(sampler):
         value = getattr(sampler, own.name)
@@ -163,8 +162,8 @@ def documented(rule: C) -> C:
 
 EPOCHS = Positive(
     "Passes over the ratings; a sweep of Gibbs is one. The default follows the number of ratings; "
-    "where a sampler stops when it has converged, it is as many as the estimator's "
-    "`target` takes.",
+    "samplers that stop at convergence run until the estimator's `target` is "
+    "reached.",
     help="passes over the ratings",
     metavar="E",
 )
@@ -179,12 +178,12 @@ BURN_IN = Setting(
     reads="burn_in",
 )
 THIN = Positive(
-    "Epochs between kept draws; more where the cap on draws asks for it. The default is 1.",
+    "Epochs between kept draws; more if the number of draws is limited. The default is 1.",
     help="epochs between kept draws",
     metavar="K",
 )
 INITIAL_PRECISION = Positive(
-    "The precisions of all columns before the first draw of them, for ratings of variance one.",
+    "Initial precisions of all columns, for ratings of variance one.",
     help="precisions before the first draw of them",
     metavar="P",
 )
@@ -194,9 +193,9 @@ PRECISION_EVERY = Whole(
     metavar="K",
 )
 OVERRELAX = Unit(
-    "From 0, plain draws, to below 1: how far beyond its conditional mean a row lands, as a share "
-    "of how far it was on the other side. It leaves the posterior invariant, and turns the slow "
-    "random walk of plain sweeps into steady motion.",
+    "Over-relaxation, from 0 (plain draws) to below 1: a draw reflects the row at its conditional "
+    "mean by this share. It leaves the posterior invariant and reduces the random walk of plain "
+    "sweeps.",
     help="from 0, plain draws, to below 1",
     metavar="A",
     below=True,

@@ -24,14 +24,13 @@ from bayesmf.samplers.settings import (
 )
 
 STEADY = 10.0  # epochs before the step begins to fall
-# How far mini-batches may heat a busy row, as a multiple of its variance, if they were drawn with
-# replacement and the other side's rows had length one in every column. They are dealt without,
-# which leaves less than a tenth of it (samplers/momentum.py), and rows are shorter. Busier rows get
-# more, but their variance is small; were they exact, rare rows would take thousands of epochs to
-# forget where they began.
+# Variance that mini-batches may add to a busy row, as a multiple of its own, if drawn with
+# replacement and with the other side's rows of length one in every column. Dealt mini-batches add
+# less than a tenth of it (samplers/momentum.py), and rows are shorter. Busier rows get more, but
+# their variance is small; shorter steps would make rare rows converge in thousands of epochs.
 HEAT = 6.0
-# That is for burn-in. Where draws are kept steps are shorter by this factor: standard deviations of
-# rows are then some 3% too large; at full length they would be a quarter too large.
+# That is for burn-in. For kept draws steps are shorter by this factor: standard deviations of rows
+# are then some 3% too large; with full steps they would be a quarter too large.
 COOL = 0.5
 # The same where they are drawn with replacement.
 HEAT_DRAWN = 0.5
@@ -42,8 +41,8 @@ HEAT_DRAWN = 0.5
 class SGD(GradientRule):
     """Stochastic gradient ascent to the posterior's mode; `DSGD` on a grid.
 
-    It is SGLD without noise and with precisions held fixed; the last state is the only draw, so
-    intervals of predictions show the noise of ratings alone.
+    SGLD without noise and with fixed precisions; the last state is the only draw, so prediction
+    intervals contain the noise of ratings only.
 
     See Also
     --------
@@ -92,7 +91,7 @@ class SGD(GradientRule):
         return np.zeros_like(hbar)
 
     def burn_in_rule(self, shape: DataShape) -> BurnIn:
-        """Burn-in never ends; a chain that has kept nothing keeps its last state."""
+        """Burn-in never ends; a chain without draws keeps its last state."""
         return FixedBurnIn(np.inf)
 
     def precisions_drawn(self, burning: bool) -> bool:
@@ -155,14 +154,14 @@ class SGLD(GradientRule):
 
     @property
     def rescales(self) -> bool:
-        # Without it columns' precisions move as slowly as the scale of the rows does.
+        # Without it columns' precisions mix as slowly as the scale of the rows.
         return self.noise != "paper"
 
     def resolve(self, shape: DataShape) -> Self:
         rule = super().resolve(shape)
         assert rule.epochs is not None
         burn_in = self.burn_in
-        # The paper has a burn-in of its own, and one after which precisions are drawn must end.
+        # The paper has its own burn-in; it must end if precisions are drawn after it.
         if burn_in is None and (self.noise == "paper" or self.precisions_from == "burn-in"):
             burn_in = rule.epochs / 3
         rule = replace(
@@ -182,7 +181,7 @@ class SGLD(GradientRule):
         return 1 if self.noise == "paper" else super().default_batches(per_block)
 
     def default_epochs(self, shape: DataShape) -> float:
-        # Chains from different starts cover what a single one takes long to cross.
+        # Several chains cover regions between which a single one moves slowly.
         return float(np.clip(1e9 / shape.n_ratings, 60, 3000) / np.sqrt(self.n_chains))
 
     def default_step(self, shape: DataShape, stiffest: float) -> float:
@@ -190,14 +189,14 @@ class SGLD(GradientRule):
         # most half of the largest stable step, 4 / stiffest.
         heat, q = HEAT_DRAWN, self.inclusion(shape)
         if self.minibatch == "shuffled":
-            # Few mini-batches would make long steps of it.
+            # With few mini-batches this would give long steps.
             heat = max(heat, HEAT * min(1.0, 2 / (q * BATCHES)))
         # Longer steps of the start included.
         most = 2.0 / schedules.FACTOR if self.growing else 2.0
         return min(4 * heat * q / shape.busy, most / stiffest)
 
     def start_factor(self, epoch: float) -> float:
-        # Steps come down over the quarter of a run that is dropped.
+        # Steps decrease over the quarter of a run that is dropped.
         factor = super().start_factor(epoch)
         if self.step_size is not None or self.minibatch != "shuffled":
             return factor

@@ -33,7 +33,7 @@ Weight = Part | float | None  # of rows' ratings: one number for all, or 1
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """A block of ratings with all that never changes about it.
+    """A block of ratings with its constant data.
 
     `scale` is the factor of the likelihood's gradient without tau: n_batches / v, or N / (m v) with
     replacement; `prior_weight` that of the prior's gradient on a visit, 1 / hbar, of users and of
@@ -63,7 +63,7 @@ class HeldBlock:
 class RoundSettings(Shared):
     """Settings shared by the blocks of a round: `length` updates from an iteration on.
 
-    `fixed` is the side whose rows stay with their workers; the others travel.
+    `fixed` is the side whose rows stay on their workers; those of the other side are sent.
     """
 
     n_factors: int
@@ -77,7 +77,7 @@ class RoundSettings(Shared):
 
 @dataclass(frozen=True)
 class BlockResult(RemoteResult):
-    """A result with arrays of users and of items, of which those of the `fixed` side stay."""
+    """A result with arrays of users and of items; those of the `fixed` side are local."""
 
     users: Any
     items: Any
@@ -94,7 +94,7 @@ class BlockResult(RemoteResult):
 
 @dataclass(frozen=True)
 class RoundResult(BlockResult):
-    """New rows of a block, with the squared errors met on the way."""
+    """New rows of a block, with the squared errors of the updates."""
 
     sse: float
     count: int
@@ -105,8 +105,8 @@ class RoundResult(BlockResult):
 class BlockTask(ABC):
     """A round of mini-batch updates in one block: WKR_ROUND of Algorithm 3.
 
-    Weights are the precisions of a row's ratings over tau, times the other side's; None where the
-    side has no noise of its own.
+    Weights are the precisions of a row's ratings over tau, times those of the other side; None for
+    a side without separate noise.
     """
 
     chain: int
@@ -123,7 +123,7 @@ class BlockTask(ABC):
 
     @abstractmethod
     def result(self, sides: Any, width: int, sse: float, count: int) -> Any:
-        """The result, from what the kernel has made of the sides."""
+        """The result, from the sides as updated by the kernel."""
 
     def execute(self, held: Any) -> Any:
         """`length` mini-batch updates of the block's rows (Section 3.3.1)."""
@@ -139,7 +139,7 @@ class BlockTask(ABC):
         prior: RowPrior = (self.shared.precisions.users, self.shared.precisions.items)[side]
         stream, wide = (STREAM_USERS, STREAM_ITEMS)[side], padded(rows.shape[1])
         return {
-            "rows": pad(rows, wide),  # a copy: the task may have to be done again
+            "rows": pad(rows, wide),  # a copy: the task may be repeated
             "numbers": held.numbers(side),
             "weight": row_weights((self.user_weight, self.item_weight)[side], rows),
             "mu": pad(prior.mu, wide, rows.dtype),
@@ -172,7 +172,7 @@ class GradientBlock(HeldBlock):
 class GradientSettings(RoundSettings):
     """A round with one step size for all rows.
 
-    `noise_share` is what the noise's variance is multiplied by: below 1 at the start of a chain.
+    `noise_share` is a factor of the noise variance: below 1 at the start of a chain.
     """
 
     step: float
@@ -211,7 +211,7 @@ def row_weights(weight: Weight, rows: Rows) -> Rows:
 
 
 def all_finite(*rows: Rows) -> bool:
-    """Whether all numbers are finite; found by workers, in parallel."""
+    """Whether all numbers are finite; computed by workers, in parallel."""
     with np.errstate(all="ignore"):
         return all(bool(np.isfinite(side.sum())) for side in rows)
 
@@ -250,7 +250,7 @@ class ErrorsTask:
     fixed: int
 
     def execute(self, held: HeldBlock) -> SumsResult:
-        """Go over all ratings of the block; nothing is updated."""
+        """Sum over all ratings of the block, without updates."""
         own, other = value_of(self.users), value_of(self.items)
         columns = make_columns(self.n_factors, own.shape[1], own.dtype)
         users, items = (pad(rows, len(columns.features)) for rows in (own, other))
@@ -278,7 +278,7 @@ class WeightsTask:
     fixed: int
 
     def execute(self, held: HeldBlock) -> WeightsResult:
-        """Go over all ratings of the block without looking at one."""
+        """Sum over all ratings of the block, without their values."""
         sides = (np.empty((len(held.numbers(side)), 0), np.float32) for side in range(2))
         weights = [
             row_weights(weight, rows)
@@ -294,7 +294,7 @@ class WeightsTask:
 
 @dataclass(frozen=True)
 class WeightsResult(BlockResult):
-    """Ratings of the rows of a block by their precisions; the most that a visit stands for."""
+    """Weighted numbers of ratings of the rows of a block, and their maximum for a visit."""
 
     most: float
     count: int = 0

@@ -35,7 +35,7 @@ from bayesmf.worker.tasks import RemoteResult
 
 @dataclass(frozen=True)
 class MomentumBlock(HeldBlock):
-    """A block with what the steps of its rows depend on; rows with `moving` False are held."""
+    """A block with the data for steps of its rows; rows with `moving` False are fixed."""
 
     facts: tuple[RowFacts, RowFacts]
     moving: tuple[NDArray[np.bool_], NDArray[np.bool_]]
@@ -43,7 +43,7 @@ class MomentumBlock(HeldBlock):
     def steps(
         self, side: int, width: int, rule: MomentumRule, delta: float, rho: float
     ) -> RowSteps:
-        """Steps of the users or items, found once for all rounds with the same limits."""
+        """Steps of the users or items, computed once for all rounds with the same limits."""
         known = vars(self).setdefault("_steps", {})
         key = (side, width, delta, rho)
         if key not in known:
@@ -60,8 +60,8 @@ class MomentumBlock(HeldBlock):
 class MomentumSettings(RoundSettings):
     """A round of a rule with momenta, under the limits of an epoch.
 
-    `squares` are the mean squares of the columns that users and items meet: those of the other
-    side. `noise` is what the noise's variance is multiplied by.
+    `squares` are the mean squares of the columns of the other side, for users and for items.
+    `noise` is a factor of the noise variance.
     """
 
     rule: MomentumRule
@@ -148,7 +148,7 @@ class MomentumTask(BlockTask):
 
 @dataclass(frozen=True)
 class RareStripe:
-    """Ratings of the rows of a stripe that are drawn exactly, and which of its rows these are."""
+    """Ratings of the rows of a stripe that are drawn exactly, and positions of these rows."""
 
     stripe: Stripe
     at: NDArray[np.int32]
@@ -177,7 +177,7 @@ class RareResult(RemoteResult):
 
 @dataclass(frozen=True)
 class RareTask(RowsTask):
-    """An exact draw of some rows of a stripe; those of a `fixed` side stay with their worker."""
+    """An exact draw of some rows of a stripe; those of the `fixed` side stay on their worker."""
 
     fixed: bool
 
@@ -193,7 +193,7 @@ class RareTask(RowsTask):
 
 @dataclass(frozen=True)
 class TakeResult(RemoteResult):
-    """Some rows of a stripe, and numbers of theirs."""
+    """Some rows of a stripe, and the weights of their ratings."""
 
     shared_fields = ("rows", "weight")
     rows: Any
@@ -203,7 +203,7 @@ class TakeResult(RemoteResult):
 
 @dataclass(frozen=True)
 class TakeTask:
-    """Copy some rows of a stripe, with the weights of their ratings, for those who need no more."""
+    """Copy some rows of a stripe, with the weights of their ratings, for other workers."""
 
     short = True
     chain: int

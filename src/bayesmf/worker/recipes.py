@@ -1,7 +1,7 @@
-"""Where workers on other machines find their ratings: in the packed file.
+"""Recipes: how workers on other machines read their ratings from the packed file.
 
-A recipe is a few bytes, or the weights of a block's rows; the ratings, which are most of what a
-worker holds, are read by it from storage that all machines share.
+A recipe is a few bytes, or the weights of a block's rows; workers read the ratings, most of the
+data, from shared storage.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bayesmf.worker.block_tasks import HeldBlock
 def open_origin(origin: Origin) -> PackedRatings:
     """The packed file as it is on this machine, which must be the one the driver has.
 
-    Its numbers are looked at, once a process. Its bytes were compared with their checksums by the
-    driver; on another machine, or in another container, that is done again.
+    Values are checked once in a process. The driver has verified the checksums; on another machine
+    or in another container they are verified again.
     """
     packed = PackedRatings.open(origin.path, verify=this_copy(origin.path) != origin.copy)
     if packed.origin.digest != origin.digest:
@@ -47,7 +47,7 @@ class StripeRecipe:
     levels: NDArray[np.float32]
 
     def load(self) -> Stripe:
-        """Mapped: pages come from storage when they are read."""
+        """Map the rows: pages are read from storage on access."""
         packed = open_origin(self.origin)
         lists = packed.by_user if self.by_user else packed.by_item
         starts = lists.starts[self.first : self.end + 1]
@@ -58,7 +58,7 @@ class StripeRecipe:
 
 @dataclass(frozen=True)
 class BlockRecipe:
-    """A block of a grid, dealt again by the worker; `frame` is all of it but the ratings."""
+    """A block of a grid, dealt again by the worker; `frame` is the block without ratings."""
 
     origin: Origin
     grid: Grid
@@ -67,7 +67,7 @@ class BlockRecipe:
     frame: HeldBlock
 
     def load(self) -> HeldBlock:
-        """Dealt as the driver deals it: mini-batches are the same to the bit."""
+        """Deal the block as the driver does: mini-batches are the same to the bit."""
         packed, block = open_origin(self.origin), self.frame.block
         data = TrainingData(packed.by_user, packed.n_items, block.batches.levels, packed.by_item)
         made = make_block(data, self.grid, self.n_batches, self.seed, block.number)
@@ -77,7 +77,7 @@ class BlockRecipe:
 def stripe_recipes(
     data: TrainingData, stripes: Sequence[Stripe], by_user: bool
 ) -> list[StripeRecipe | None]:
-    """Recipes of stripes of consecutive rows; None where the ratings are in no file."""
+    """Recipes of stripes of consecutive rows; None if the ratings are not in a file."""
     origin = data.origin
     if origin is None:
         return [None] * len(stripes)
@@ -87,7 +87,7 @@ def stripe_recipes(
 def block_recipes(
     data: TrainingData, held: Sequence[HeldBlock], grid: Grid, seed: int
 ) -> list[BlockRecipe | None]:
-    """Recipes of the blocks of a grid; None where the ratings are in no file."""
+    """Recipes of the blocks of a grid; None if the ratings are not in a file."""
     origin = data.origin
     if origin is None:
         return [None] * len(held)

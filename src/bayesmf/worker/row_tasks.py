@@ -31,13 +31,12 @@ from bayesmf.worker.tasks import RemoteResult, Shared
 
 @dataclass(frozen=True, eq=False)
 class RowContext(Shared):
-    """All that rows of one side depend on besides their ratings, the same for all stripes.
+    """Data that rows of one side depend on besides their ratings, common to all stripes.
 
     `other` are the rows of the other side, stripe by stripe, `weights` the weights that ratings
-    have by them. Rows are over-relaxed by `relax`: the new ones lie as far beyond their
-    conditional mean as the old ones stood before it; 0 is a draw that forgets them. `joint` columns
-    are drawn together, all with None. `n_sums` as `draw_rows` takes it. `laws` of the rows'
-    precisions are those whose likelihood is wanted; `full` asks for all second moments.
+    have by them. Rows are over-relaxed by `relax`; 0 is a plain draw. `joint` columns are drawn
+    together, all with None. `n_sums` as in `draw_rows`. `laws` of the rows' precisions are those
+    whose likelihood is computed; with `full`, all second moments are.
     """
 
     side: int
@@ -55,13 +54,13 @@ class RowContext(Shared):
     key: NDArray[np.uint32]
 
     def prepare(self) -> Regressors:
-        """The other side in the form in which kernels read it."""
+        """The other side as kernels read it."""
         weights = [value_of(weight) for weight in self.weights]
         return regressors_of([value_of(part) for part in self.other], self.n_factors, weights)
 
     @property
     def counter(self) -> StreamCounter:
-        """Where the random numbers of these draws are."""
+        """Counter of the random numbers of these draws."""
         word = stream_word((STREAM_USERS, STREAM_ITEMS)[self.side], 0)
         return StreamCounter(self.round, word, self.key)
 
@@ -70,9 +69,9 @@ class RowContext(Shared):
 class RowsResult(RemoteResult):
     """New rows of a stripe, their conditional means, and sums of the ratings of each.
 
-    `row_stats` are weighted as the rows met their ratings, and of the kinds that
-    kernels/gather.py names; `sums` are those of all rows, `moments` those of the new rows and
-    `evidence` the likelihoods of the laws that were wanted, all as whole numbers.
+    `row_stats` are weighted sums as named in kernels/gather.py; `sums` are those of all rows,
+    `moments` those of the new rows and `evidence` the likelihoods of the laws, all as whole
+    numbers.
     """
 
     rows: Any
@@ -100,7 +99,7 @@ class RowsResult(RemoteResult):
 class RowsTask:
     """An exact draw of a stripe of rows of one side, given the whole other side.
 
-    `rows` are as they were; `tau` are the precisions of ratings of weight one, for each row or one
+    `rows` are the old rows; `tau` are the precisions of ratings of weight one, for each row or one
     for all.
     """
 
@@ -142,7 +141,7 @@ def draw_stripe(
 
 @dataclass(frozen=True)
 class StartResult(RemoteResult):
-    """Rows that a chain begins with."""
+    """Initial rows of a chain."""
 
     shared_fields = ("rows",)
     rows: Any
@@ -151,7 +150,7 @@ class StartResult(RemoteResult):
 
 @dataclass(frozen=True)
 class StartTask:
-    """Rows to begin with, of a stripe of users (side 0) or items (1), divided by `shrink`."""
+    """Draw initial rows of a stripe of users (side 0) or items (1), divided by `shrink`."""
 
     chain: int
     partition: int

@@ -18,7 +18,7 @@ from bayesmf.model.noise import RowNoise, evidence_of, half_errors, noise_sums
 from bayesmf.model.refs import Part, value_of
 from bayesmf.worker.tasks import RemoteResult, Shared
 
-# Numbers of ratings are counted in bins, BINS to a doubling, from 2^-LOWEST on.
+# Histogram of numbers of ratings: BINS bins for each factor of two, from 2^-LOWEST on.
 BINS, LOWEST, N_BINS = 32, 16, 32 * 48
 
 
@@ -47,7 +47,7 @@ class MomentsTask:
 
 @dataclass(frozen=True)
 class WeighedResult(RemoteResult):
-    """Ratings of rows by weight, `n`, their sum, and how many rows have how many of them.
+    """Weighted numbers of ratings of rows, `n`, with their sum and histogram.
 
     `squares` are sums of the rows' squares times their ratings.
     """
@@ -94,7 +94,7 @@ class WeighedTask:
 
 
 def approximate_quantile(bins: NDArray[np.integer[Any]], share: float) -> float:
-    """A number of ratings that so large a share of rows stays below, to a few per cent."""
+    """The number of ratings that is the quantile `share` over rows, to a few per cent."""
     rank = math.ceil(share * (int(bins.sum()) - 1))
     place = int(np.searchsorted(np.cumsum(bins), rank + 1))
     return float(2.0 ** ((place + 1) / BINS - LOWEST))
@@ -102,7 +102,7 @@ def approximate_quantile(bins: NDArray[np.integer[Any]], share: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Law(Shared):
-    """The distribution of the precisions of one side's rows, and where their random numbers are."""
+    """The distribution of the precisions of one side's rows, and their random counter."""
 
     side: int
     shape: float
@@ -131,7 +131,7 @@ class NoiseResult(RemoteResult):
 
 @dataclass(frozen=True)
 class NoiseTask:
-    """Draw the precisions of some rows given sums of their ratings, of which one is their errors.
+    """Draw the precisions of some rows given sums of their ratings, including squared errors.
 
     `row_stats` is (rows, sums), or parts of such sums that are added up in their order.
     """
@@ -143,7 +143,7 @@ class NoiseTask:
     shared: Law
 
     def execute(self, held: Any) -> NoiseResult:
-        """As the law says; counts are those of all ratings of the rows."""
+        """Draw from the law given all ratings of the rows."""
         law, row_stats = self.shared, added(self.row_stats)
         counts, numbers = held.row_counts(law.side), held.numbers(law.side)
         own = RowNoise(1.0, law.shape, law.rate, law.mean_one)
@@ -162,7 +162,7 @@ class EvidenceResult:
 
 @dataclass(frozen=True)
 class EvidenceTask:
-    """How likely the errors of some rows are under some laws of their precisions."""
+    """Likelihoods of some laws of precisions, given the errors of some rows."""
 
     short = True
     chain: int
@@ -202,7 +202,7 @@ class StripePairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairContext(Shared):
-    """The other side, which is sent to the pairs: rows, weights, conditional means if any.
+    """The other side, sent to the pairs: rows, weights, and conditional means, if any.
 
     `side` is where pairs are scored. `mu` are the prior means of users and items; `tau` the
     precision of ratings where rows have none of their own.
@@ -278,7 +278,7 @@ class PairsTask:
     def _predict(self, own: Rows, other: Rows) -> NDArray[np.float32]:
         out = np.empty(len(self.pairs.own), np.float32)
         own, other = np.ascontiguousarray(own), np.ascontiguousarray(other)
-        # Of unseen rows any will do: what comes of it is replaced.
+        # Any row will do for unseen ones: the result is replaced.
         at = (np.maximum(x, 0).astype(np.int32) for x in self.pairs[:2])
         predict_pairs(own, other, *at, self.shared.n_factors, out)
         return out

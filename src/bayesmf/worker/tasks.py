@@ -1,9 +1,9 @@
 """Tasks as engines see them: each names a partition of the ratings, and executes on it.
 
-A result depends on the partition and on the task alone, and neither is changed: so a task may be
-executed anywhere, in any order, twice. Rows are named by references (model/refs.py), and new ones
-stay with the worker: what comes back are references and statistics. The tasks themselves are in the
-modules beside this one, a module for each kind of rounds.
+A result depends only on the partition and the task, and neither is changed, so a task may be
+executed anywhere, in any order, repeatedly. Tasks refer to rows by reference (model/refs.py); new
+rows stay on the worker, and only references and statistics are returned. The other modules of this
+folder define the tasks, a module for each kind of rounds.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Task(Protocol):
     def partition(self) -> int:
         """Number of the partition that the task reads."""
 
-    # Those that take milliseconds have `short = True`: they may be done beside another.
+    # Tasks of milliseconds have `short = True`: they may run beside another task.
 
     def execute(self, held: Any) -> Result:
         """Do the task with that partition."""
 
 
 class Recipe(Protocol):
-    """How a worker elsewhere gets a partition from storage that it can reach itself."""
+    """How a worker on another machine loads a partition from shared storage."""
 
     def load(self) -> Held:
-        """Read what the driver holds, to the bit."""
+        """Load the partition, equal to the driver's to the bit."""
 
 
 class Shared:
@@ -62,7 +62,7 @@ class Shared:
     Subclasses are dataclasses; what `prepare` makes of them is the tasks' `shared.ready`.
     """
 
-    _lock = threading.Lock()  # one for all: preparing is short, and seldom
+    _lock = threading.Lock()  # one for all: preparing is short and rare
 
     def prepare(self) -> Any:
         """The data in the form in which tasks need it."""
