@@ -56,8 +56,8 @@ class DataShape(NamedTuple):
 class Sampler(ABC):
     """An update rule: its settings, and its interface to the server.
 
-    Samplers are frozen dataclasses. `resolve` replaces None by values that depend on the data. The paper's algorithms are samplers with a grid and a number of chains; see
-    docs/design.md.
+    Samplers are frozen dataclasses. `resolve` replaces None by values that depend on the data. The
+    paper's algorithms are samplers with a grid and a number of chains; see docs/design.md.
     """
 
     kind_of_rounds: ClassVar[str]  # a key of run/driver.py's ROUNDS

@@ -67,7 +67,8 @@ class Stationary:
     """Burn-in until the training RMSE has no trend left.
 
     Over when the means of the third and the last quarter of the trace differ by less than the
-    spread within the last. At least `least` epochs are used, and at most half of the run is burn-in.
+    spread within the last. At least `least` epochs are used, and at most half of the run is
+    burn-in.
     """
 
     least: int = 20
