@@ -54,7 +54,7 @@ def test_edges_give_each_level_its_share_of_the_training_ratings(posterior, monk
     """All training ratings and draws are looked at here, so shares are right but for the prior."""
     monkeypatch.setattr(levels_module, "DRAWS", 100)
     monkeypatch.setattr(levels_module, "PRIOR", 1e-9)
-    levels = levels_module._learn(posterior)
+    levels = levels_module._fit_edges(posterior)
     user, item, value = posterior.ratings.triples()
     found = level_probabilities(
         posterior, user.astype(np.int64), item.astype(np.int64), levels
@@ -68,10 +68,10 @@ def test_edges_give_each_level_its_share_of_the_training_ratings(posterior, monk
 def test_few_draws_and_ratings_tell_edges_nearly_as_well(posterior, monkeypatch):
     """The default looks at 8 draws; here also at a fifth of the ratings."""
     monkeypatch.setattr(levels_module, "DRAWS", 100)
-    all_of_them = levels_module._learn(posterior).edges
+    all_of_them = levels_module._fit_edges(posterior).edges
     monkeypatch.setattr(levels_module, "DRAWS", 2)
     monkeypatch.setattr(levels_module, "RATINGS", 500)
-    some = levels_module._learn(posterior).edges
+    some = levels_module._fit_edges(posterior).edges
     assert some != all_of_them
     np.testing.assert_allclose(some, all_of_them, atol=0.1)
 
@@ -85,7 +85,7 @@ def test_few_ratings_leave_edges_about_halfway():
 
 def test_edges_are_found_once(posterior, monkeypatch):
     first = levels_of(posterior)
-    monkeypatch.setattr(levels_module, "_learn", lambda *_: pytest.fail("learnt again"))
+    monkeypatch.setattr(levels_module, "_fit_edges", lambda *_: pytest.fail("learnt again"))
     assert levels_of(posterior) is first
 
 
