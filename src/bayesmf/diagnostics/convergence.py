@@ -215,8 +215,8 @@ def verdict(found: Convergence) -> str:
         )
     if alone:
         return (
-            f"Converged as far as one chain can tell: its halves predict alike {number}; more "
-            "chains, each from a start of its own, would show more."
+            f"Converged as far as one chain shows: its halves predict alike {number}; more "
+            "chains, with different starts, would show more."
         )
     noise = found["rhat_noise"]
     both = "" if noise is None else f" and agree on the noise (R-hat {noise:.3f})"
