@@ -43,7 +43,7 @@ FORMATS = {
 
 def make_parser() -> BenchParser:
     """The options."""
-    parser = BenchParser("datasets", __doc__)
+    parser = BenchParser("defaults", __doc__)
     add = parser.add_argument
     add("--folder", type=Path, required=True, metavar="DATA", help="folder of the data sets")
     add("--sets", metavar="NAMES", help="only these, by commas")

@@ -33,6 +33,7 @@ from bayesmf.kernels.gather import SSE
 from bayesmf.kernels.keys import make_key
 from bayesmf.model.noise import Noise, RowNoise
 from bayesmf.model.priors import GammaPrior, Params, Precisions, WishartPrior
+from bayesmf.model.scale import STEP, STEP_OUT, slice_sample
 from bayesmf.samplers.gibbs import Gibbs
 from densities import covariance, draw_prior
 from driving import do, sweep
@@ -283,7 +284,7 @@ def test_a_mean_without_its_prior_is_caught(monkeypatch):
 
 def test_a_forgotten_jacobian_of_the_scales_is_caught(monkeypatch):
     """(n_users - n_items) x left out of the density of a column's log scale."""
-    mutant = with_density(lambda x: -(N_USERS - N_ITEMS) * x)
+    mutant = with_density(lambda x: -(N_USERS - N_ITEMS) * x, width=STEP_OUT)
     monkeypatch.setattr(bayesmf.model.scale, "slice_sample", mutant)
     assert _worst("wishart-bias", FEWER) > SEEN
 
@@ -344,7 +345,11 @@ def test_n_in_place_of_half_of_it_is_caught(monkeypatch):
 def test_a_forgotten_jacobian_of_the_amplitudes_is_caught(sizes, monkeypatch):
     """That of the features, or that of the biases: they are drawn in turn."""
     turns = itertools.cycle([with_density(lambda x, size=size: -size * x) for size in sizes])
-    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", lambda *given: next(turns)(*given))
+
+    def mutant(*given):
+        return (next(turns) if given[2] == STEP else slice_sample)(*given)
+
+    monkeypatch.setattr(bayesmf.model.scale, "slice_sample", mutant)
     assert _worst("gamma", FEWER, by="user") > SEEN
 
 

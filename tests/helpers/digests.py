@@ -87,6 +87,8 @@ def answers(model: BayesianMF) -> dict[str, str]:
         "interval": model.predict_interval(users, items, level=0.9),
         "table": [columns[name].to_numpy() for name in ("mean", "std", "low", "high")],
         "new user": model.predict_interval(None, [104, 105], ratings=sent),
+        "new user std": model.predict(None, [103, 104, 999], return_std=True, ratings=sent),
+        "known user sent": model.predict("u3", [104, 105], return_std=True, ratings=sent),
         "explain": explained(model.explain("u3", 105)),
         "explain sent": explained(model.explain(item=105, ratings=sent)),
         "similar items": neighbours(model.similar_items(105)),
@@ -101,10 +103,12 @@ def answers(model: BayesianMF) -> dict[str, str]:
         ]
         many = model.recommend_many([f"u{i}" for i in range(9)], 4, policy=policy, random_state=2)
         out[f"many {policy}"] = [many.to_polars()[name].to_list() for name in ("item", "mean")]
+        out[f"many {policy} std"] = many.to_polars()["std"].to_list()
     if model.report_.get("levels", True) and hasattr(model, "rating_levels_"):
         try:
             out["proba"] = model.predict_proba(users, items)
             out["levels"] = list(model.predict_levels(users, items))
+            out["edges"] = [model.rating_levels_, model.predict_proba(None, [104], ratings=sent)]
         except bayesmf.InputError:
             pass  # more than 256 levels
     return {name: digest(value) for name, value in out.items()}
@@ -165,11 +169,14 @@ def collect(ray: bool, quick: bool) -> dict[str, str]:
         assert threads is not None
         if draws(threads) != out[f"{name}: draws"]:
             out[f"{name}: draws"] = "differs between serial and threads"
-        if settings.get("prior") in (None, "wishart-bias") and "sgd" not in name:
+        usual = settings.get("prior") in (None, "wishart-bias")
+        if "sgd" not in name and (usual or not quick):
             more = (["u3", "new", "new"], [105, 106, 999], [2.0, 4.5, 3.0])
             model.partial_fit(more)
             out[f"{name}: partial_fit"] = draws(model)
             out[f"{name}: partial_fit predict"] = digest(model.predict(["new", "u3"], [105, 999]))
+            known = model.predict_interval(["new", "u3", "u4"], [105, 106, 107])
+            out[f"{name}: partial_fit interval"] = digest(known)
     model = BayesianMF(2, sampler=SAMPLERS["gibbs"], random_state=1).fit(ratings("any"))
     for what, value in answers(model).items():
         out[f"any number: {what}"] = value
@@ -233,8 +240,9 @@ def main() -> int:
     if not options.check:
         return 0
     known = json.loads(options.check.read_text())
-    names = found if options.quick else {*known, *found}
-    wrong = [name for name in sorted(names) if known.get(name) != found.get(name)]
+    names = known.keys() & found.keys() if options.quick else known.keys()
+    wrong = [name for name in sorted(names) if known[name] != found.get(name)]
+    print(f"{len(names)} compared, {len(found.keys() - known.keys())} not in {options.check}")
     print(f"{len(wrong)} differ" + "".join(f"\n  {name}" for name in wrong))
     return bool(wrong)
 

@@ -25,11 +25,14 @@ def with_noise(draw_rows, factor):
     return mutant
 
 
-def with_density(added, only=None):
-    """slice_sample of a log density to which `added` is added; `only` from a given start."""
+def with_density(added, only=None, width=None):
+    """slice_sample of a log density to which `added` is added.
+
+    `only` from a given start, or only with a first `width`, which tells slices of a module apart.
+    """
 
     def mutant(log_density, start, step, rng, most=None):
-        wrong = only is None or start == only
+        wrong = only in (None, start) and width in (None, step)
         return slice_sample(
             (lambda x: log_density(x) + added(x)) if wrong else log_density, start, step, rng, most
         )

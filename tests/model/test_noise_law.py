@@ -24,7 +24,7 @@ def test_the_evidence_is_the_integral_over_precisions():
             )
         return found
 
-    laws = np.array([(2.0, 1.0), (0.7, 3.0), (9.0, 4.0)])
+    laws = np.array([(2.0, 1.0), (0.7, 3.0), (9.0, 4.0), (99.0, 80.0), (101.0, 80.0)])
     found = total([evidence_of(laws, (2 * halves).astype(np.int64), errors)])
     for law, value in zip(laws, found, strict=True):
         assert value == pytest.approx(by_sums(*law), abs=1e-6)

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import naive
+from bayesmf.kernels.noise import KNOWN_TO
 from bayesmf.kernels.row_posterior import make_row_scratch, solve_rows
 from bayesmf.kernels.types import readonly
 from bayesmf.posterior.rows import RowPrecisions, natural_priors, pad_rows, unknown_noise
@@ -79,6 +80,13 @@ def test_a_new_person_has_the_right_precision(n_ratings, shape):
         found = _drawn(problem)[0]
         worst = np.maximum(worst, np.abs([(found.mean() - mean) / sd, found.std() / sd - 1]))
     assert worst.max() < 0.06, worst
+
+
+def test_a_person_without_errors_has_some_noise():
+    """A rating is known to the root of KNOWN_TO at best: 30 add 15 times that to the rate."""
+    problem = (*_problem(30, 3.0, sd=0.0)[:-1], (3.0, 1e-6))
+    most = stats.gamma(3.0 + 15).median() / (15 * KNOWN_TO)
+    assert 0.7 * most < np.exp(np.median(_drawn(problem)[0])) < most
 
 
 def test_rows_are_those_of_their_precision():

@@ -1,12 +1,15 @@
 """The server loop: chains that wait for nobody, burn-in, thinning, divergence, events."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
+from bayesmf.chains import chain as chain_module
 from bayesmf.chains.callbacks import EarlyStop, History
+from bayesmf.chains.monitor import Monitor, RunClock, RunningMean
 from bayesmf.chains.pairs import Validation, WatchedPairs
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
@@ -50,6 +53,24 @@ def test_chains_do_not_wait_for_a_stalled_one():
     rounds = [task.chain for task in engine.finished if isinstance(task, GradientTask)]
     assert sorted(rounds) == [0] * 5 + [1] * 5 + [2] * 5
     assert rounds[-5:] == [0] * 5
+
+
+def test_chains_differ_by_their_random_numbers(monkeypatch):
+    """From the same first precisions, too."""
+    right = chain_module.first_precisions
+    monkeypatch.setattr(chain_module, "first_precisions", lambda number, *more: right(0, *more))
+    draws = run(DATA, _settings(SGLD(n_chains=2, epochs=4, burn_in=2)), Serial()).draws
+    assert not np.array_equal(draws.users[0], draws.users[len(draws) // 2])
+
+
+def test_errors_followed_are_those_of_the_average_over_all_chains():
+    validation = Validation(WatchedPairs(*np.zeros((3, 4), np.int32)), np.zeros(4, np.float32))
+    monitor = Monitor(validation, [], 2.0, RunClock(lambda: 0.0), nullcontext)
+    for number, draws in enumerate(([1.0, 3.0], [-2.5])):
+        monitor.means[number] = RunningMean(1)
+        for x in draws:
+            monitor.means[number].add(np.full(4, x, np.float32))
+    assert monitor.rmse_all_chains() == pytest.approx(2.0 * (1.0 + 3.0 - 2.5) / 3)
 
 
 def test_burn_in_and_thinning_keep_what_they_say():
