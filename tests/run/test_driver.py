@@ -71,6 +71,11 @@ def test_errors_followed_are_those_of_the_average_over_all_chains():
         for x in draws:
             monitor.means[number].add(np.full(4, x, np.float32))
     assert monitor.rmse_all_chains() == pytest.approx(2.0 * (1.0 + 3.0 - 2.5) / 3)
+    growing = Monitor(validation, [], 1.0, RunClock(lambda: 0.0), nullcontext, growing=True)
+    growing.means[0] = RunningMean(4)
+    for x in (10.0, 1.0, 2.0, 3.0):  # the first quarter is burn-in
+        growing.means[0].add(np.full(4, x, np.float32))
+    assert growing.rmse_all_chains() == pytest.approx(2.0)
 
 
 def test_burn_in_and_thinning_keep_what_they_say():
