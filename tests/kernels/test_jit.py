@@ -158,6 +158,19 @@ def test_an_installation_that_cannot_be_written_to_compiles_without_a_cache(inst
     assert "NUMBA_CACHE_DIR" in told and compiled == "compiled True"
 
 
+def test_code_compiled_from_other_sources_is_not_used(installed):
+    folder = installed.parent / "cache"
+    folder.mkdir()
+    found = [start(installed, NUMBA_CACHE_DIR=str(folder)) for _ in range(2)]
+    assert found == [["compiled True"], ["compiled False"]]
+    with (installed / "bayesmf" / "kernels" / "helper.py").open("w") as helper:
+        helper.write("# another version of a module that kernels use\n")
+    for index in folder.rglob("*.nbi"):  # what numba cannot read, such as a type that is gone
+        index.write_bytes(b"0.68.0" + b"\x80\x04cgone\nType\n.")
+    assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled True"]
+    assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled False"]
+
+
 @pytest.fixture
 def forgetful():
     """Warnings and looks at the disk of before are forgotten."""

@@ -16,10 +16,13 @@ tests/kernels/test_jit.py checks all kernels.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import shutil
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -61,6 +64,8 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
                 # With NUMBA_DISABLE_JIT this is the plain function.
                 folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None
                 if folder is None or _has_room(folder):
+                    if folder is not None:
+                        _drop_stale(folder)
                     return kernel
                 _warn_uncached(f"{folder} has no room")
             except RuntimeError:  # numba found no folder that can be written to
@@ -76,6 +81,25 @@ def _has_room(folder: str) -> bool:
         return shutil.disk_usage(folder).free >= ROOM
     except OSError:  # the folder may be made later
         return True
+
+
+@functools.cache
+def _drop_stale(folder: str) -> None:
+    """Remove what was compiled from other sources than today's.
+
+    numba compares the file of a function alone: it would use code with an older version of a
+    helper from another file, and fails on a type that was renamed.
+    """
+    sources = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(source.read_bytes())
+    stamp, now = Path(folder) / "sources.sha256", sources.hexdigest()
+    with contextlib.suppress(OSError):
+        if stamp.exists() and stamp.read_text() == now:
+            return
+        for compiled in Path(folder).glob("*.nb[ic]"):
+            compiled.unlink(missing_ok=True)
+        stamp.write_text(now)
 
 
 @functools.cache
