@@ -169,6 +169,9 @@ def test_code_compiled_from_other_sources_is_not_used(installed):
         index.write_bytes(b"0.68.0" + b"\x80\x04cgone\nType\n.")
     assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled True"]
     assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled False"]
+    (stamp,) = folder.rglob("sources.sha256")
+    stamp.write_bytes(b"\xff damaged")
+    assert start(installed, NUMBA_CACHE_DIR=str(folder)) == ["compiled True"]
 
 
 @pytest.fixture

@@ -93,13 +93,13 @@ def _drop_stale(folder: str) -> None:
     sources = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         sources.update(source.read_bytes())
-    stamp, now = Path(folder) / "sources.sha256", sources.hexdigest()
+    stamp, now = Path(folder) / "sources.sha256", sources.hexdigest().encode()
     with contextlib.suppress(OSError):
-        if stamp.exists() and stamp.read_text() == now:
+        if stamp.exists() and stamp.read_bytes() == now:
             return
         for compiled in Path(folder).glob("*.nb[ic]"):
             compiled.unlink(missing_ok=True)
-        stamp.write_text(now)
+        stamp.write_bytes(now)
 
 
 @functools.cache
