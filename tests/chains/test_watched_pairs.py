@@ -122,3 +122,17 @@ def test_who_is_followed_by_what():
     exact = followed(KNOWN, DATA, settings(SGHMC(), "users"))
     assert isinstance(exact.pairs, IntegratedPairs) and exact.value is KNOWN.value
     assert followed(None, DATA, settings(SGLD())) is None
+
+
+def test_predictions_say_whether_they_are_of_a_kept_draw():
+    """Five epochs with a burn-in of two: a state at the end of each of these, then three draws."""
+    seen = []
+
+    class Recorded(WatchedPairs):
+        def predict(self, state, rounds, fetch, kept):
+            seen.append(kept)
+            return super().predict(state, rounds, fetch, kept)
+
+    pairs = Recorded(USER, ITEM, KNOWN.pairs.rated)
+    run(DATA, settings(Gibbs(epochs=5, burn_in=2)), Serial(), replace(KNOWN, pairs=pairs))
+    assert seen == [False, False, True, True, True]

@@ -96,7 +96,7 @@ class Monitor:
         """RMSE of one state."""
         if self.validation is None:
             return None
-        found = yield from self.validation.pairs.predict(state, rounds, fetch)
+        found = yield from self.validation.pairs.predict(state, rounds, fetch, kept=False)
         with self.aside():
             return self.scale * self.validation.rmse(found)
 
@@ -106,7 +106,7 @@ class Monitor:
         """RMSE of the average over a chain's draws, after adding one."""
         if self.validation is None:
             return None
-        found = yield from self.validation.pairs.predict(state, rounds, fetch)
+        found = yield from self.validation.pairs.predict(state, rounds, fetch, kept=True)
         mean = self.means.setdefault(state.chain, RunningMean(SEGMENTS if self.growing else 1))
         with self.aside():
             mean.add(found)

@@ -98,9 +98,12 @@ class WatchedPairs:
         return Scored(expected, drawn, spread)
 
     def predict(
-        self, state: ChainState, rounds: Rounds, fetch: Fetch
+        self, state: ChainState, rounds: Rounds, fetch: Fetch, kept: bool
     ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
-        """Predictions at a state as by the fitted model; not part of the algorithm."""
+        """Predictions at a state as by the fitted model; not part of the algorithm.
+
+        `kept` is True if they will be part of the average over draws, False for a state in burn-in.
+        """
         found = yield from self.score(state, rounds, aside=True)
         return found.expected
 
@@ -275,7 +278,7 @@ class IntegratedPairs(WatchedPairs):
         return PairOrder(at, rows.astype(np.int64), starts, np.where(slot < 0, n, slot))
 
     def predict(
-        self, state: ChainState, rounds: Rounds, fetch: Fetch
+        self, state: ChainState, rounds: Rounds, fetch: Fetch, kept: bool
     ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
         """Expected ratings given the kept side of a state, its precisions and the ratings.
 
