@@ -41,6 +41,9 @@ def unresolved(text, folder=ROOT / "docs"):
     """Names in a page of a folder that do not resolve."""
     yield from _paths(text, folder)
     yield from (n for n in re.findall(r"(?<![/\w])(test_\w+)(?!\.|\w|=)", text) if n not in tests())
+    for file, name in re.findall(r"\b(test_\w+)\.py: (test_\w+)", text):
+        if name not in tests_of(file):
+            yield f"{file}.py: {name}"
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     code = "".join(block if block[0] != " " else f"{{{block}}}\n" for block in blocks)
     theirs = OTHER_PACKAGES & _words("".join(re.findall(r"^(?:from|import) .*$", code, re.M)))
@@ -167,9 +170,15 @@ def public_arguments():
 def tests():
     """Test files without their ending, and test functions."""
     folders = (ROOT / "tests", ROOT / "benchmarks", ROOT / "experiments")
-    files = [path for folder in folders for path in folder.rglob("*.py")]
-    functions = re.findall(r"def (test_\w+)", "\n".join(f.read_text("utf-8") for f in files))
-    return {path.stem for path in files} | set(functions)
+    files = {path.stem for folder in folders for path in folder.rglob("*.py")}
+    return files.union(*map(tests_of, files))
+
+
+@cache
+def tests_of(file):
+    """Test functions of a file, by its name without ending."""
+    texts = [path.read_text("utf-8") for path in (ROOT / "tests").rglob(f"{file}.py")]
+    return set(re.findall(r"^def (test_\w+)", "\n".join(texts), re.M))
 
 
 @cache

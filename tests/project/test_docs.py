@@ -28,6 +28,7 @@ def test_every_name_resolves(page):
     "`bayesmf fitt`", "`predict --outt`", "    bayesmf fit ratings.csv --outt model",
     "```sh\nbayesmf fit ratings.csv --outt model\n```", "`make tests`",
     "`python -m benchmarks nowhere`", "| likelihood | test_nowhere |",
+    "| Figure 2 | test_blocks.py: test_figure_2 |",
     "```python\nfrom bayesmf import NMF\n```\n", "```python\nmodel = BayesianMF(factors=3)\n```\n",
 ])  # fmt: skip
 def test_a_planted_name_is_found(wrong):
@@ -39,6 +40,7 @@ def test_names_that_are_there_are_not_found_fault_with():
 `chains/retention.py`, `samplers.schedules.StepSize`, `BayesianMF`, `Params.U`, `model.report_`,
 `recommend()`, `SGLD(grid=(2, 2))`, `prior="wishart-bias"`, `report_["convergence"]`, `n_chains`,
 `--max-seconds`, `bayesmf fit`, `predict --out`, `make test`, test_imports, `ray start --head`,
+test_grid.py: test_figure_2,
 `python -m benchmarks scale --only linear`.
 
     bayesmf fit ratings.csv --out model --max-seconds 5
