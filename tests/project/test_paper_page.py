@@ -74,6 +74,12 @@ def test_steps_and_splits_are_those_of_the_experiments():
             assert column[2:] == ("{}x{}".format(*grid), str(n_chains))
 
 
+def test_steps_of_netflix_are_equal_in_units_of_the_gradient():
+    """The paper's v, which sums to one over blocks, multiplies it by the blocks of a group."""
+    for name, (step, _) in STEPS["netflix"].items():
+        assert step * min(grid_and_chains(name, 9)[0]) == pytest.approx(9e-6)
+
+
 @pytest.fixture(scope="module")
 def names():
     """What the first block defines."""
