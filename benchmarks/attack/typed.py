@@ -304,7 +304,7 @@ def settings(case: Case) -> None:
 
     value = odd(case)
     names = ("n_factors", "sampler", "target", "max_seconds", "prior", "tau", "alpha_0", "beta_0",
-        "standardize",
+        "mu_0", "kappa_0", "nu_0", "W_0", "standardize",
              "max_draws", "engine", "n_workers", "callbacks", "random_state",
              "progress")  # fmt: skip
     name = case.rng.choice(names)

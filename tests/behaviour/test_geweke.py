@@ -52,6 +52,7 @@ PRIORS = {
     "wishart": WishartPrior(kappa_0=2.0, nu_0=10.0),
     "wishart-bias": WishartPrior(kappa_0=2.0, nu_0=10.0, bias=True),
 }
+SHIFTED = WishartPrior(kappa_0=2.0, nu_0=10.0, bias=True, mu_0=0.4, W_0=1.5)
 # For seven columns; its tails are as light as those of ten degrees of freedom for three.
 WIDE = WishartPrior(kappa_0=2.0, nu_0=30.0, bias=True)
 CELLS = np.random.default_rng(0).permutation(N_USERS * N_ITEMS)[:17]
@@ -155,8 +156,9 @@ def _news(above, side, rows):
         return np.log(side.Lambda * (above.beta_0 + 0.5 * (x**2).sum(0))).mean()
     mean = x.mean(0)
     scatter = (x - mean).T @ (x - mean)
-    scatter += above.kappa_0 * n / (above.kappa_0 + n) * np.outer(mean, mean)
-    return np.linalg.slogdet(side.Lambda @ (np.eye(len(mean)) + scatter))[1]
+    away = mean - above.mu_0
+    scatter += above.kappa_0 * n / (above.kappa_0 + n) * np.outer(away, away)
+    return np.linalg.slogdet(side.Lambda @ (np.eye(len(mean)) / above.W_0 + scatter))[1]
 
 
 def _squares(side, x):
@@ -237,6 +239,11 @@ def _worst(name, n_chains=N_CHAINS, joint=None, D=D, by=None):
 @pytest.mark.parametrize("name", PRIORS)
 def test_gibbs_passes(name):
     assert _worst(name) < LARGEST
+
+
+def test_gibbs_with_other_hyper_parameters_passes(monkeypatch):
+    monkeypatch.setitem(PRIORS, "shifted", SHIFTED)
+    assert _worst("shifted", FEWER) < LARGEST
 
 
 @pytest.mark.parametrize(

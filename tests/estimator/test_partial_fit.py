@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from bayesmf import SGD, SGLD, BayesianMF, DataWarning, Gibbs, InputError, Ratings
+from bayesmf.estimator import update
+from bayesmf.model.priors import WishartPrior
 from bayesmf.run.driver import start_run
 from bayesmf.run.settings import FitSettings
 from problems import planted
@@ -48,6 +50,23 @@ def _same(one, other):
     return a.keys() == b.keys() and all(
         np.array_equal(a[name], b[name], equal_nan=a[name].dtype.kind == "f") for name in a
     )
+
+
+def test_hyper_parameters_are_saved_and_used_again(halves, tmp_path, monkeypatch):
+    hyper = {"mu_0": 0.3, "kappa_0": 5.0, "nu_0": 9.0, "W_0": 0.5}
+    model = BayesianMF(D, sampler=Gibbs(epochs=8), random_state=0, **hyper).fit(halves[0])
+    model.save(tmp_path / "model")
+    loaded, priors = BayesianMF.load(tmp_path / "model"), []
+    assert {name: loaded.get_params()[name] for name in hyper} == hyper
+    right = update.update_draws
+
+    def update_draws(draws, added, settings, *more):
+        priors.append(settings.prior)
+        return right(draws, added, settings, *more)
+
+    monkeypatch.setattr(update, "update_draws", update_draws)
+    assert _same(model.partial_fit(halves[1]), loaded.partial_fit(halves[1]))
+    assert priors == [WishartPrior(bias=True, **hyper)] * 2
 
 
 @pytest.mark.filterwarnings("ignore::bayesmf.DataWarning")

@@ -11,9 +11,9 @@ def draw_prior(prior, n_factors, rng):
     if isinstance(prior, GammaPrior):
         return RowPrior(np.zeros(width), rng.gamma(prior.alpha_0, 1.0 / prior.beta_0, width))
     factor = bartlett(width if prior.nu_0 is None else prior.nu_0, width, rng)
-    Lambda = factor @ factor.T
+    Lambda = prior.W_0 * factor @ factor.T
     root = np.linalg.cholesky(prior.kappa_0 * Lambda)
-    return RowPrior(np.linalg.solve(root.T, rng.standard_normal(width)), Lambda)
+    return RowPrior(prior.mu_0 + np.linalg.solve(root.T, rng.standard_normal(width)), Lambda)
 
 
 def covariance(prior):

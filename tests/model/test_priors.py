@@ -1,6 +1,7 @@
 """Draws of precisions against their known moments; log densities against their draws."""
 
 import numpy as np
+from scipy import stats
 
 from bayesmf.model.priors import (
     GammaPrior,
@@ -56,6 +57,55 @@ def test_gaussian_wishart_conditional_mean():
     assert _close(Lambda.mean(0), (5 + n) * W, variance**0.5)
     mu = np.array([d.mu for d in draws])
     assert _close(mu.mean(0), n * mean / (2 + n), mu.std(0))
+
+
+PRIOR = WishartPrior(kappa_0=1.5, nu_0=4.5, bias=True, mu_0=0.7, W_0=0.3)
+
+
+def _conditional(prior, rows):
+    """mu*, beta*, nu* and W* of Salakhutdinov and Mnih (2008), row by row."""
+    n, D = rows.shape
+    mean = [sum(row[d] for row in rows) / n for d in range(D)]
+    inverse = np.zeros((D, D))
+    for d in range(D):
+        for e in range(D):
+            inverse[d, e] = (d == e) / prior.W_0
+            inverse[d, e] += sum((row[d] - mean[d]) * (row[e] - mean[e]) for row in rows)
+            away = (prior.mu_0 - mean[d]) * (prior.mu_0 - mean[e])
+            inverse[d, e] += prior.kappa_0 * n / (prior.kappa_0 + n) * away
+    center = [(prior.kappa_0 * prior.mu_0 + n * mean[d]) / (prior.kappa_0 + n) for d in range(D)]
+    return np.array(center), prior.kappa_0 + n, prior.nu_0 + n, np.linalg.inv(inverse)
+
+
+def test_all_hyper_parameters_by_plain_arithmetic():
+    """The conditional's moments, and Bayes' rule: its parameters at any mu and Lambda."""
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(12, 3)).astype(np.float32) @ np.float32(
+        [[1, 0.4, 0], [0, 1, 0], [0, 0, 2]]
+    )
+    center, kappa, nu, W = _conditional(PRIOR, rows.astype(float))
+    draws = [PRIOR.draw(rows, rng) for _ in range(N)]
+    Lambda, mu = np.array([d.Lambda for d in draws]), np.array([d.mu for d in draws])
+    assert _close(Lambda.mean(0), nu * W, (nu * (W**2 + np.outer(np.diag(W), np.diag(W)))) ** 0.5)
+    # The covariance of mu is E[Lambda^-1] / kappa, that of an inverse Wishart.
+    spread = np.linalg.inv(W) / (nu - 3 - 1) / kappa
+    assert _close(mu.mean(0), center, np.diag(spread) ** 0.5)
+    assert np.allclose(np.cov(mu.T), spread, rtol=0.1, atol=0.02 * spread.max())
+    joint = []
+    for _ in range(3):
+        at, precision = rng.normal(size=3), stats.wishart.rvs(8, np.eye(3) / 8, random_state=rng)
+
+        def log_density(center, kappa, nu, W, at=at, precision=precision):
+            spread = np.linalg.inv(kappa * precision)
+            about = stats.multivariate_normal.logpdf(at, center, spread)
+            return about + stats.wishart.logpdf(precision, nu, W)
+
+        likelihood = stats.multivariate_normal.logpdf(rows, at, np.linalg.inv(precision)).sum()
+        before = log_density(np.full(3, 0.7), 1.5, 4.5, 0.3 * np.eye(3))
+        joint.append(likelihood + before - log_density(center, kappa, nu, W))
+    assert np.ptp(joint) < 1e-8
+    start = PRIOR.initial(2, 5.0)
+    assert start.mu.tolist() == [0.7] * 3 and np.array_equal(start.Lambda, 5.0 * np.eye(3))
 
 
 def test_tau_conditional():

@@ -3,7 +3,8 @@
 import pytest
 
 from bayesmf import SGD, SGLD, Gibbs, InputError
-from bayesmf.run.settings import resolve_noise
+from bayesmf.model.priors import GammaPrior, WishartPrior
+from bayesmf.run.settings import FitSettings, make_prior, resolve_noise
 
 
 def test_auto_is_both_where_precisions_are_drawn():
@@ -31,4 +32,40 @@ def test_auto_is_both_where_precisions_are_drawn():
 def test_refusals(by, tau, sampler, sentence):
     with pytest.raises(InputError) as refused:
         resolve_noise(by, tau, sampler)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("settings", "prior"),
+    [
+        ({}, WishartPrior(bias=True)),
+        ({"prior": "gamma", "alpha_0": 2, "beta_0": 3}, GammaPrior(2.0, 3.0)),
+        ({"mu_0": -0.5, "W_0": 3}, WishartPrior(bias=True, mu_0=-0.5, W_0=3.0)),
+        (
+            {"prior": "wishart", "kappa_0": 7, "nu_0": 3.5},
+            WishartPrior(kappa_0=7.0, nu_0=3.5, bias=False),
+        ),
+    ],
+)
+def test_hyper_parameters_reach_the_prior(settings, prior):
+    assert make_prior(FitSettings(**settings), 4, Gibbs()) == prior
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"W_0": 2.0, "prior": "gamma"}, 'W_0 does nothing with this prior: add prior="wishart" '
+         "(--prior wishart), or leave it out"),
+        ({"beta_0": 2.0}, 'beta_0 does nothing with this prior: add prior="gamma" (--prior gamma), '
+         "or leave it out"),
+        ({"nu_0": 3, "prior": "wishart"}, "nu_0 must be above 3, the columns of a row less one, "
+         "not 3: raise it, or leave it out"),
+        ({"nu_0": 4}, "nu_0 must be above 4, the columns of a row less one, not 4: raise it, or "
+         "leave it out"),
+        ({"W_0": None}, "W_0 must be a positive number, not None"),
+    ],
+)  # fmt: skip
+def test_refused_hyper_parameters(settings, sentence):
+    with pytest.raises(InputError) as refused:
+        make_prior(FitSettings(**settings), 4, Gibbs())
     assert str(refused.value) == sentence

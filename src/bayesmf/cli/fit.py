@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from bayesmf.packed.ratings import PackedRatings
 
 SCORES = ("rmse", "mae", "nll", "crps", "coverage")
-SETTINGS = ("tau", "noise_by", "alpha_0", "beta_0", "standardize", "keep", "max_draws", "n_workers")
+HYPER = ("alpha_0", "beta_0", "mu_0", "kappa_0", "nu_0", "W_0")
+SETTINGS = ("tau", "noise_by", *HYPER, "standardize", "keep", "max_draws", "n_workers")
 
 
 def parser() -> options.Parser:
@@ -140,12 +141,14 @@ def _model(args: argparse.Namespace) -> BayesianMF:
     if args.no_users and args.keep == "auto":
         args.keep = "items"
     sampler, engine = fit_options.make_sampler(args), fit_options.make_engine(args)
-    for name in ("alpha0", "beta0"):
-        if getattr(args, name) is not None and (args.sampler == "sgd" or args.prior != "gamma"):
+    hyper = {name: getattr(args, name) for name in HYPER if getattr(args, name) is not None}
+    for name in hyper:
+        prior = "gamma" if name in HYPER[:2] else "wishart or wishart-bias"
+        if args.sampler == "sgd" or args.prior not in prior.split():
             given = "--sampler sgd" if args.sampler == "sgd" else f"--prior {args.prior}"
             raise InputError(
-                f"--{name} is for --prior gamma, and may have no effect with {given}: "
-                "add --prior gamma, with another sampler than sgd, or leave it out"
+                f"--{name.lower().replace('_', '')} is for --prior {prior}, and may have no effect "
+                f"with {given}: add --prior {prior}, with another sampler than sgd, or leave it out"
             )
     return BayesianMF(
         args.factors,
@@ -155,8 +158,7 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         prior=args.prior,
         tau=args.tau,
         noise_by=None if args.noise_by == "none" else args.noise_by,
-        alpha_0=1.0 if args.alpha0 is None else args.alpha0,
-        beta_0=1.0 if args.beta0 is None else args.beta0,
+        **hyper,
         standardize=not args.no_standardize,
         keep=args.keep,
         max_draws=args.max_draws,

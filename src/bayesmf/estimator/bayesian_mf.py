@@ -61,6 +61,10 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         fixed tau.
     alpha_0, beta_0 : float
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
+    mu_0, kappa_0, nu_0, W_0 : float
+        Hyper-prior of the other priors, Gaussian-Wishart, for ratings of variance one: precisions
+        are Wishart with scale W_0 I and nu_0 degrees of freedom (by default the columns of a row;
+        above that less one), means normal about mu_0 with kappa_0 times the precisions.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     keep : {"auto", "items", "users", "both"}
@@ -120,6 +124,10 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         noise_by: NoiseName = "auto",
         alpha_0: float = 1.0,
         beta_0: float = 1.0,
+        mu_0: float = 0.0,
+        kappa_0: float = 2.0,
+        nu_0: float | None = None,
+        W_0: float = 1.0,
         standardize: bool = True,
         keep: KeepName = "auto",
         max_draws: int | None = None,
@@ -138,6 +146,10 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         self.noise_by = noise_by
         self.alpha_0 = alpha_0
         self.beta_0 = beta_0
+        self.mu_0 = mu_0
+        self.kappa_0 = kappa_0
+        self.nu_0 = nu_0
+        self.W_0 = W_0
         self.standardize = standardize
         self.keep = keep
         self.max_draws = max_draws

@@ -18,7 +18,7 @@ from bayesmf.packed.ratings import PackedRatings
 from bayesmf.posterior.posterior import Posterior
 from bayesmf.process import counting
 from bayesmf.run.carried_rows import MUCH_NEW
-from bayesmf.run.settings import FitSettings
+from bayesmf.run.settings import GAMMA, WISHART, FitSettings
 from bayesmf.run.update import Addition, update_draws
 from bayesmf.samplers.base import Sampler
 from bayesmf.samplers.gibbs import Auto, Gibbs
@@ -58,10 +58,9 @@ def update_fit(
         prior=report["prior"],
         tau=model.tau,
         noise_by=posterior.draws.noise_by,
-        alpha_0=model.alpha_0,
-        beta_0=model.beta_0,
         max_draws=len(posterior.draws),
         random_state=report["seed"],
+        **{name: getattr(model, name) for name in GAMMA + WISHART},
     ).resolve(added.data, posterior.scale)
     with counting("adding ratings", len(posterior.draws), "draws", progress) as done:
         draws = update_draws(posterior.draws, added, settings, number, threads, done)

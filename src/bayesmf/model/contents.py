@@ -52,7 +52,8 @@ _REPORT = {
 _PARAMS = {
     "target?": (TEXT, None), "max_seconds?": _MAYBE, "prior?": TEXT, "tau?": (TEXT, NUMBER),
     "alpha_0?": NUMBER, "beta_0?": NUMBER, "standardize?": FLAG, "max_draws?": (WHOLE, None),
-    "keep?": TEXT, "noise_by?": (TEXT, None),
+    "keep?": TEXT, "noise_by?": (TEXT, None), "mu_0?": NUMBER, "kappa_0?": NUMBER,
+    "nu_0?": _MAYBE, "W_0?": NUMBER,
 }  # fmt: skip
 SAVED_PARAMS = tuple(name.removesuffix("?") for name in _PARAMS)
 # Side whose draws were kept, with all ratings saved, or without users.

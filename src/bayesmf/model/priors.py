@@ -237,28 +237,32 @@ class GammaPrior:
 
 @dataclass(frozen=True)
 class WishartPrior:
-    """Lambda ~ Wishart(W_0 = I, nu_0), mu | Lambda ~ N(0, (kappa_0 Lambda)^-1).
+    """Lambda ~ Wishart(W_0 I, nu_0), mu | Lambda ~ N(mu_0, (kappa_0 Lambda)^-1).
 
-    The paper writes beta_0 for kappa_0; here beta_0 is the Gamma rate alone. `nu_0=None` is the
-    width of a row, the value of Salakhutdinov and Mnih (2008), as is kappa_0 = 2. With `bias` a row
-    is [U_i, a_i], and features and bias have one covariance.
+    `mu_0` is the same for all columns. The paper writes beta_0 for kappa_0; here beta_0 is the
+    Gamma rate alone. `nu_0=None` is the width of a row, the value of Salakhutdinov and Mnih (2008),
+    as are kappa_0 = 2, mu_0 = 0 and W_0 = 1. With `bias` a row is [U_i, a_i], and features and bias
+    have one covariance.
     """
 
     kappa_0: float = 2.0
     nu_0: float | None = None
     bias: bool = False
+    mu_0: float = 0.0
+    W_0: float = 1.0
     full = True  # needs all second moments of the rows
 
     def initial(self, n_factors: int, precision: float = 2.0) -> RowPrior:
-        """Mean zero, the same precision in every direction."""
+        """Mean mu_0, the same precision in every direction."""
         width = n_factors + self.bias
-        return RowPrior(np.zeros(width), precision * np.eye(width))
+        return RowPrior(np.full(width, self.mu_0), precision * np.eye(width))
 
     def draw(self, rows: Rows | Moments, rng: np.random.Generator) -> RowPrior:
         """(mu, Lambda) | rows, Gaussian-Wishart by conjugacy."""
         known = moments_of(rows)
         n, width = known.n, len(known.total)
-        total, M = self._inverse_scale(known)
+        scatter, away, weight = self._statistics(known)
+        M = np.eye(width) / self.W_0 + (scatter + weight * np.outer(away, away))
         kappa = self.kappa_0 + n
         # M = K K^T. For Bartlett's factor B, X = K^-T B makes X X^T a Wishart of scale M^-1, and
         # K B^-T z has the covariance (X X^T)^-1: no inverse is formed.
@@ -266,26 +270,31 @@ class WishartPrior:
         B = bartlett(self._nu(width) + n, width, rng)
         Lambda = outer_square(solve_upper(K, B))
         z = solve_upper(B, rng.standard_normal((width, 1)))[:, 0]
-        return RowPrior(total / kappa + multiply(K, z) / math.sqrt(kappa), Lambda)
+        center = (known.total + self.kappa_0 * self.mu_0) / kappa
+        return RowPrior(center + multiply(K, z) / math.sqrt(kappa), Lambda)
 
-    def columns(self, rows: Rows | Moments) -> WishartColumns:
+    def columns(self, rows: Rows | Moments) -> WishartColumns | ShiftedColumns:
         """The rows' columns, for rescaling them."""
         known = moments_of(rows)
-        n, width = known.n, len(known.total)
-        M = self._inverse_scale(known)[1]
+        width = len(known.total)
+        scatter, away, weight = self._statistics(known)
+        power = 0.5 * (self._nu(width) + known.n)
+        if self.mu_0 != 0:
+            root = math.sqrt(self.W_0 * weight)
+            return ShiftedColumns(
+                power, self.W_0 * scatter, root * (away + self.mu_0), root * self.mu_0
+            )
+        M = np.eye(width) + self.W_0 * (scatter + weight * np.outer(away, away))
         K = cholesky(M)
-        return WishartColumns(
-            0.5 * (self._nu(width) + n), outer_square(solve_upper(K, np.eye(width))), M
-        )
+        return WishartColumns(power, outer_square(solve_upper(K, np.eye(width))), M)
 
-    def _inverse_scale(self, known: Moments) -> tuple[Array, Array]:
-        """Sum of the rows; W_0^-1 + C, whose inverse is the scale of Lambda's Wishart."""
+    def _statistics(self, known: Moments) -> tuple[Array, Array, float]:
+        """Scatter of the rows, their mean less mu_0, and its weight: W* is the inverse of
+        W_0^-1 + scatter + weight (mean - mu_0)(mean - mu_0)^T."""
         n, total, cross = known
-        width = len(total)
         mean = total / n
         scatter = cross - n * np.outer(mean, mean)
-        C = scatter + (self.kappa_0 * n / (self.kappa_0 + n)) * np.outer(mean, mean)
-        return total, np.eye(width) + C
+        return scatter, mean - self.mu_0, self.kappa_0 * n / (self.kappa_0 + n)
 
     def _nu(self, width: int) -> float:
         return float(width) if self.nu_0 is None else self.nu_0
@@ -301,9 +310,9 @@ class GammaColumns:
     power: float
     q: Array
 
-    def weight(self, d: int) -> float:
-        """q_d: half the column's sum of squares over beta_0."""
-        return float(self.q[d])
+    def weights(self, d: int) -> tuple[float, float]:
+        """Zero, and q_d: half the column's sum of squares over beta_0."""
+        return 0.0, float(self.q[d])
 
     def rescale(self, d: int, k: float) -> None:
         """Column d is k times as large now."""
@@ -318,7 +327,7 @@ class GammaColumns:
 class WishartColumns:
     """p(rows with column d times k), mu and Lambda integrated out, is (1 + k^2 q)^-power in k.
 
-    The determinant of M = I + C is linear in k^2, column by column: with row and column d of C
+    The determinant of M = I + W_0 C is linear in k^2, column by column: with row and column d of C
     times k it is proportional to 1 + k^2 q, q = 1 / (M^-1)_dd - 1.
     """
 
@@ -326,9 +335,9 @@ class WishartColumns:
     inverse: Array
     M: Array
 
-    def weight(self, d: int) -> float:
-        """q_d; kept above zero despite rounding."""
-        return max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
+    def weights(self, d: int) -> tuple[float, float]:
+        """Zero, and q_d; kept above zero despite rounding."""
+        return 0.0, max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
 
     def rescale(self, d: int, k: float) -> None:
         """Column d is k times as large now."""
@@ -341,7 +350,48 @@ class WishartColumns:
         """
         scaled = self.M * np.outer(factors, factors)
         np.fill_diagonal(scaled, 1.0 + (np.diag(self.M) - 1.0) * factors * factors)
-        return -2.0 * self.power * float(np.log(np.diag(cholesky(scaled))).sum())
+        return -self.power * _log_det(scaled)
+
+
+@dataclass
+class ShiftedColumns:
+    """The same with a mu_0 other than 0: (1 + b k + q k^2)^-power in k.
+
+    M = I + scatter + (mean - mu_0)(mean - mu_0)^T, with W_0 and the weight of the mean multiplied
+    in; only the rows' scatter and mean are scaled by k, so its determinant is quadratic in k.
+    """
+
+    power: float
+    scatter: Array
+    mean: Array
+    mu_0: float
+
+    def weights(self, d: int) -> tuple[float, float]:
+        """b and q, from the determinants at k = 0, -1 and 1."""
+        factors, logs = np.ones(len(self.mean)), []
+        for factors[d] in (1.0, 0.0, -1.0):
+            logs.append(self.log_scaled(factors) / -self.power)
+        zero, minus = (math.exp(log - logs[0]) for log in logs[1:])
+        return 0.5 * (1.0 - minus) / zero, max(0.5 * (1.0 + minus) / zero - 1.0, 1e-12)
+
+    def rescale(self, d: int, k: float) -> None:
+        """Column d is k times as large now."""
+        self.mean[d] *= k
+        self.scatter[d] *= k
+        self.scatter[:, d] *= k
+
+    def log_scaled(self, factors: Array) -> float:
+        """log p(rows with columns times factors), up to a constant and without the Jacobian."""
+        away = self.mean * factors - self.mu_0
+        C = self.scatter * np.outer(factors, factors) + np.outer(away, away)
+        return -self.power * _log_det(np.eye(len(away)) + C)
+
+
+def _log_det(M: Array) -> float:
+    return 2.0 * float(np.log(np.diag(cholesky(M))).sum())
+
+
+Columns = GammaColumns | WishartColumns | ShiftedColumns
 
 
 def bartlett(nu: float, width: int, rng: np.random.Generator) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from bayesmf.kernels.gather import BB, BT, FB, FF, FT
 from bayesmf.kernels.types import Rows
 from bayesmf.model.noise import slice_sample
-from bayesmf.model.priors import GammaColumns, Moments, Prior, WishartColumns, moments_of
+from bayesmf.model.priors import Columns, Moments, Prior, moments_of
 
 STEP = 0.1  # in log k, the first width of the slice
 FARTHEST = 20.0  # in log k: limit of the step
@@ -46,7 +47,7 @@ def draw_amplitudes(
 
 
 def _draw(
-    columns: GammaColumns | WishartColumns,
+    columns: Columns,
     factors: NDArray[np.float64],
     which: slice,
     n: int,
@@ -89,15 +90,16 @@ def draw_scales(
     own, other = (prior.columns(side) for side in sides)
     factors = np.ones(len(sides[0].total))
     for d in range(n_factors):
-        q_users, q_items = own.weight(d), other.weight(d)
-        if not (q_users > 0 and q_items > 0 and math.isfinite(q_users + q_items)):
+        forms = own.weights(d), other.weights(d)
+        if not (forms[0][1] > 0 and forms[1][1] > 0 and np.isfinite(forms).all()):
             continue  # a zero or non-finite column has no scale
 
-        def log_density(x: float, q_users: float = q_users, q_items: float = q_items) -> float:
+        def log_density(x: float, forms: Any = forms) -> float:
+            (own_b, own_q), (other_b, other_q) = forms
             return (
                 (n_users - n_items) * x
-                - own.power * math.log1p(q_users * math.exp(2 * x))
-                - other.power * math.log1p(q_items * math.exp(-2 * x))
+                - own.power * math.log1p(own_q * math.exp(2 * x) + own_b * math.exp(x))
+                - other.power * math.log1p(other_q * math.exp(-2 * x) + other_b * math.exp(-x))
             )
 
         k = math.exp(slice_sample(log_density, 0.0, STEP_OUT, rng))

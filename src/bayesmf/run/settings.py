@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
-from bayesmf.checks import one_of, positive, whole
+from bayesmf.checks import finite, one_of, positive, whole
 from bayesmf.data.training import TrainingData
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
@@ -23,6 +23,8 @@ from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import as_sampler
 
+# Hyper-parameters of each kind of prior.
+GAMMA, WISHART = ("alpha_0", "beta_0"), ("mu_0", "kappa_0", "nu_0", "W_0")
 LARGEST_DRAW = 8 << 30  # bytes
 DEFAULT_TARGET = "balanced"
 
@@ -43,6 +45,10 @@ class FitSettings:
     noise_by: str | None = "auto"
     alpha_0: float = 1.0
     beta_0: float = 1.0
+    mu_0: float = 0.0
+    kappa_0: float = 2.0
+    nu_0: float | None = None
+    W_0: float = 1.0
     keep: str = "auto"
     max_draws: int | None = None
     random_state: int | None = None
@@ -69,7 +75,7 @@ class FitSettings:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         target, limit = target_named(self.target), self.max_seconds
         sampler = as_sampler(self.sampler).choose(shape, d, target.n_chains).resolve(shape)
-        prior = make_prior(self.prior, self.alpha_0, self.beta_0, sampler)
+        prior = make_prior(self, d, sampler)
         check_target(self.target, sampler)
         per_draw = 4 * (d + prior.bias) * (shape.n_users + shape.n_items)
         check_memory(d, per_draw, isinstance(prior, WishartPrior))
@@ -146,21 +152,32 @@ def check_memory(n_factors: int, per_draw: int, full: bool) -> None:
         )
 
 
-def make_prior(name: str, alpha_0: float, beta_0: float, sampler: Sampler | None = None) -> Prior:
-    """A prior by its name. "auto" is the full covariance where it costs nothing: with Gibbs."""
-    gamma = GammaPrior(positive("alpha_0", alpha_0), positive("beta_0", beta_0))
-    one_of("prior", name, ("auto", "gamma", "wishart", "wishart-bias"))
-    if name == "auto":
-        name = "gamma" if sampler is None else sampler.default_prior
-    if name == "gamma":
-        return gamma
-    for unused, value in (("alpha_0", alpha_0), ("beta_0", beta_0)):
-        if value != 1.0:
+def make_prior(wanted: FitSettings, n_factors: int, sampler: Sampler) -> Prior:
+    """The prior. "auto" is the full covariance where it costs nothing: with Gibbs."""
+    given = {
+        name: (finite if name == "mu_0" else positive)(name, getattr(wanted, name))
+        for name in GAMMA + WISHART
+        if name != "nu_0" or wanted.nu_0 is not None
+    }
+    kind = one_of("prior", wanted.prior, ("auto", "gamma", "wishart", "wishart-bias"))
+    kind = sampler.default_prior if kind == "auto" else kind
+    own, others, use = (WISHART, GAMMA, "gamma") if kind != "gamma" else (GAMMA, WISHART, "wishart")
+    for name in others:
+        if given.get(name) != getattr(FitSettings, name):
             raise InputError(
-                f'{unused} does nothing with this prior: add prior="gamma" '
-                "(--prior gamma), or leave it out"
+                f'{name} does nothing with this prior: add prior="{use}" '
+                f"(--prior {use}), or leave it out"
             )
-    return WishartPrior(bias=name == "wishart-bias")
+    chosen = {name: given[name] for name in own if name in given}
+    if kind == "gamma":
+        return GammaPrior(**chosen)
+    bias = kind == "wishart-bias"
+    if given.get("nu_0", np.inf) <= n_factors + bias - 1:
+        raise InputError(
+            f"nu_0 must be above {n_factors + bias - 1}, the columns of a row less one, not "
+            f"{wanted.nu_0!r}: raise it, or leave it out"
+        )
+    return WishartPrior(bias=bias, **chosen)
 
 
 # Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.
