@@ -164,7 +164,7 @@ def calibrate(
     grid, n_batches = Grid(1, 1), None
     if isinstance(rule, BatchRule):
         grid, n_batches = rule.grid, rule.n_batches(data_shape(hollow(counts)))
-        one = replace(one, grid=Grid(1, 1))
+        one = replace(one, grid=Grid(1, 1), group_size=None)
     elif isinstance(one, Gibbs):
         one = replace(one, n_stripes=1)
     alone = replace(settings, sampler=one)

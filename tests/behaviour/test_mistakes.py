@@ -115,6 +115,7 @@ def test_a_warning_that_cannot_be_told_costs_nothing(
     ("fit TRAIN --out m --holdout 0.99999", "--holdout 0.99999 leaves 1 to learn from"),
     ("fit TRAIN --out m --sampler sgld --step-size 1e-5 --pace 3", "pace does nothing beside"),
     ("fit TRAIN --out m --sampler sgld --visits size", "--visits does nothing with one block"),
+    ("fit TRAIN --out m --sampler sgld --group-size 1", "--group-size does nothing with one block"),
     ("fit TRAIN --out m --sampler sgd --shuffle-groups", "--shuffle-groups does nothing"),
     ("diagnose MODEL --columns user=a", "do nothing without --test"),
     ("diagnose MODEL --format csv", "do nothing without --test"),

@@ -206,11 +206,14 @@ def test_unseen_pairs_as_gibbs_has_them(joint, reference, rule):
     assert abs(shift.mean()) < 0.02
 
 
-@pytest.mark.parametrize("grid", [(1, 1), (2, 2), (4, 1), (3, 2)])
-def test_visits_are_counted_over_all_blocks(grid):
+@pytest.mark.parametrize(
+    ("grid", "size"),
+    [((1, 1), None), ((2, 2), None), ((4, 1), None), ((3, 2), None), ((2, 2), 1), ((3, 3), 2)],
+)
+def test_visits_are_counted_over_all_blocks(grid, size):
     """A row's visits in a cycle, one by one; f is the same where all blocks come as often."""
     data = random_data(30, 20, 300)
-    rule = SGHMC(grid=grid, batch_size=20, exact_below=0).resolve(data_shape(data))
+    rule = SGHMC(grid=grid, group_size=size, batch_size=20, exact_below=0).resolve(data_shape(data))
     rounds = MomentumRounds(data, rule, 0)
     for side, n_rows in enumerate((30, 20)):
         count = np.zeros(n_rows)

@@ -13,12 +13,14 @@ import pytest
 import naive
 from bayesmf.blocks.blocks import make_blocks
 from bayesmf.blocks.grid import Grid, Rotation
-from bayesmf.chains.rounds.blocks import hold_blocks
+from bayesmf.chains.rounds.blocks import data_shape, hold_blocks
 from bayesmf.kernels.gather import padded
 from bayesmf.kernels.gradient import LangevinSide, run_dealt
 from bayesmf.kernels.keys import make_key, stream_word
 from bayesmf.kernels.minibatch import make_columns, make_scratch, pad
-from bayesmf.samplers.sgld import SGD
+from bayesmf.run.driver import make_rounds
+from bayesmf.samplers.momentum import SGHMC
+from bayesmf.samplers.sgld import SGD, SGLD
 from bayesmf.worker.block_tasks import pad_precision
 from interpreted import run_main
 from problems import random_data
@@ -67,12 +69,15 @@ def _batches(held, minibatch, m):
         yield naive.as_batches(*(a[index] for a in block.triples()), np.array([0, len(index)]))
 
 
-SHAPES = [((1, 1), [1]), ((2, 2), [1, 1]), ((2, 2), [3, 1]), ((3, 1), [1, 1, 1]),
-          ((3, 1), [4, 1, 2]), ((2, 3), [1, 2, 1]), ((1, 2), [2, 1])]  # fmt: skip
+# Grids, turns of their groups, sizes of these.
+SHAPES = [((1, 1), [1], None), ((2, 2), [1, 1], None), ((2, 2), [3, 1], None),
+          ((3, 1), [1, 1, 1], None), ((3, 1), [4, 1, 2], None), ((2, 3), [1, 2, 1], None),
+          ((1, 2), [2, 1], None), ((2, 2), [1] * 4, 1), ((2, 3), [2, 1, 1, 3, 1, 1], 1),
+          ((3, 3), [1, 2, 1, 1, 3, 1], 2)]  # fmt: skip
 MINIBATCHES, FULL = ("shuffled", "replacement"), (False, True)
 
 
-def _compare(shape, slots, minibatch, full, dtype, tolerance):
+def _compare(shape, slots, size, minibatch, full, dtype, tolerance):
     m, n_batches = 2, 3
     data = random_data(N_USERS, N_ITEMS, 9, seed=5)
     rng = np.random.default_rng(1)
@@ -84,7 +89,7 @@ def _compare(shape, slots, minibatch, full, dtype, tolerance):
     grid = Grid.parse(shape)
     rotation = Rotation(slots, 1)
     visit_rate = np.empty(len(grid))
-    for group, rate in zip(grid.groups(), rotation.rates, strict=True):
+    for group, rate in zip(grid.groups(size), rotation.rates, strict=True):
         visit_rate[group] = rate
     rule = SGD(grid=grid, minibatch=minibatch, batch_size=m)
     blocks = make_blocks(data, grid, n_batches if minibatch == "shuffled" else 1, seed=3)
@@ -104,11 +109,34 @@ def _compare(shape, slots, minibatch, full, dtype, tolerance):
         assert np.max(np.abs(got - gradient)) < tolerance * max(1, np.abs(gradient).max())
 
 
-@pytest.mark.parametrize(("shape", "slots"), SHAPES)
+@pytest.mark.parametrize(("shape", "slots", "size"), SHAPES)
 @pytest.mark.parametrize("minibatch", MINIBATCHES)
 @pytest.mark.parametrize("full", FULL)
-def test_expectation_is_the_gradient(shape, slots, minibatch, full):
-    _compare(shape, slots, minibatch, full, np.float32, 5e-6)
+def test_expectation_is_the_gradient(shape, slots, size, minibatch, full):
+    _compare(shape, slots, size, minibatch, full, np.float32, 5e-6)
+
+
+@pytest.mark.parametrize(
+    ("rule", "counts"),
+    [(SGLD(grid=(3, 3), group_size=2), [1] * 9), (SGLD(grid=(2, 3), group_size=1), [1] * 6),
+     # The groups are 0, 48, 1, 56, 2 and 37.
+     (SGLD(grid=(3, 3), group_size=2, visits=[1, 2, 1, 1, 1, 2]), [1, 1, 1, 2, 2, 1, 1, 2, 2]),
+     (SGHMC(grid=(3, 3), group_size=2, n_chains=4), [1] * 9)],
+)  # fmt: skip
+def test_rounds_visit_blocks_at_the_rates_that_scale_their_gradients(rule, counts):
+    """v of every block, counted over a cycle; N / v and 1 / hbar of its rows follow from it."""
+    data = random_data(12, 9, 90, seed=5)
+    rounds = make_rounds(data, rule.resolve(data_shape(data)), 0)
+    for chain in range(rule.n_chains):
+        turns = [rounds.rotation.group(chain, t) for t in range(len(rounds.rotation))]
+        visits = np.bincount([b for g in turns for b in rounds.groups[g]])
+        assert np.array_equal(visits, visits.min() * np.array(counts))
+    hbar, v = np.zeros(data.n_users), visits / len(turns)
+    for held, rate in zip(rounds.blocks, v, strict=True):
+        assert held.scale == pytest.approx(held.block.n_batches / rate)
+        hbar[held.numbers(0)] += rate * held.block.visits()[0] / held.block.n_batches
+    for held in rounds.blocks:
+        assert held.prior_weight[0] == pytest.approx(1 / hbar[held.numbers(0)])
 
 
 def _compare_without_the_corrector(dtype, tolerance):
@@ -135,8 +163,8 @@ def test_without_the_corrector_it_is_biased():
 
 
 def main():
-    for (shape, slots), minibatch, full in itertools.product(SHAPES, MINIBATCHES, FULL):
-        _compare(shape, slots, minibatch, full, np.float64, 1e-12)
+    for shape, minibatch, full in itertools.product(SHAPES, MINIBATCHES, FULL):
+        _compare(*shape, minibatch, full, np.float64, 1e-12)
     _compare_without_the_corrector(np.float64, 1e-12)
 
 

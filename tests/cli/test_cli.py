@@ -101,13 +101,13 @@ def test_fit_by_defaults(data: Data, tmp_path: Path) -> None:
             "sgld --grid 2x3 --chains 2 --epochs 7 --burn-in stationary --thin 2 --batch-size 100 "
             "--round-length 3 --step-size 1e-4 --kappa 20 --decay 0.33 --noise paper "
             "--minibatch replacement --precision-every 2 --precisions-from burn-in "
-            "--initial-precision 3.5 --visits size --shuffle-groups",
+            "--initial-precision 3.5 --visits size --group-size 2 --shuffle-groups",
             {
                 "grid": "2x3", "n_chains": 2, "epochs": 7, "burn_in": "stationary", "thin": 2,
                 "batch_size": 100, "round_length": 3, "step_size": 1e-4, "kappa": 20,
                 "decay": 0.33, "noise": "paper", "minibatch": "replacement", "precision_every": 2,
                 "precisions_from": "burn-in", "initial_precision": 3.5, "visits": "size",
-                "shuffle_groups": True,
+                "group_size": 2, "shuffle_groups": True,
             },
         ),
         ("sgld --grid 2x2 --visits 1,2 --burn-in 3", {"visits": [1, 2], "burn_in": 3}),
@@ -257,6 +257,7 @@ REFUSED = [
     ("--sampler gibbs --burn-in rmse:0.8", "needs --validation"),
     ("--sampler sgld --decay 1.5", "--decay: '1.5'"),
     ("--sampler sgld --visits 1,-2", "--visits: '1,-2'"),
+    ("--sampler sgld --grid 3x2 --group-size 3", "of a 3x2 grid must be at most 2"),
     ("--tau 0", "--tau: '0'"),
     ("--sampler sgd --alpha0 2", "--alpha0 is for --prior gamma"),
     ("--prior wishart --tau 1 --beta0 2", "--beta0 is for --prior gamma"),

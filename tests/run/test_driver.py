@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import SGD, SGLD, BayesianMF, DivergenceError, Gibbs, InputError
+from bayesmf import SGD, SGLD, SGNHT, BayesianMF, DivergenceError, Gibbs, InputError
 from bayesmf.chains import chain as chain_module
 from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.monitor import Monitor, RunClock, RunningMean
@@ -39,7 +39,9 @@ def _bits(report):
     "sampler",
     [SGLD(grid=(3, 3), n_chains=3, epochs=4), SGLD(grid=(4, 1), n_chains=4, epochs=3),
      Gibbs(n_chains=2, epochs=5), SGLD(grid=(2, 3), n_chains=2, epochs=3, visits=[3, 1, 1]),
-     SGLD(grid=(2, 2), n_chains=2, epochs=4, shuffle_groups=True, minibatch="replacement")],
+     SGLD(grid=(2, 2), n_chains=2, epochs=4, shuffle_groups=True, minibatch="replacement"),
+     SGLD(grid=(3, 3), group_size=2, n_chains=6, epochs=3),
+     SGNHT(grid=(2, 2), group_size=1, n_chains=4, epochs=3)],
 )  # fmt: skip
 def test_the_order_of_completion_does_not_matter(sampler):
     reference = _bits(run(DATA, _settings(sampler), Serial()))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmf import SGD, SGLD, SGNHT, Auto, Gibbs, InputError
+from bayesmf import SGD, SGHMC, SGLD, SGNHT, Auto, Gibbs, InputError
 from bayesmf.samplers.base import BATCHES, SMALLEST_BATCH, DataShape
 from bayesmf.samplers.registry import sampler_from, settings_dict
 from bayesmf.samplers.schedules import (
@@ -40,6 +40,20 @@ def test_a_default_round_is_one_pass_over_a_block():
     assert rule.rounds_per_epoch(SMALL) == 2
     assert SGLD().resolve(LARGE).batch_size == LARGE.n_ratings // BATCHES
     assert SGLD().resolve(HUGE).batch_size == 1_000_000
+
+
+def test_smaller_groups():
+    """More groups: as many more rounds in an epoch, and mini-batches of other blocks between."""
+    for grid, size, groups in (((4, 4), 4, 4), ((4, 4), 2, 8), ((4, 4), 3, 8), ((4, 2), 1, 8)):
+        rule = SGLD(grid=grid, group_size=size).resolve(LARGE)
+        assert rule.n_groups() == rule.rounds_per_epoch(LARGE) == groups
+        assert rule.n_batches(LARGE) == BATCHES // groups
+        assert rule.inclusion(LARGE) == pytest.approx(1 / BATCHES)
+        half = SGLD(grid=grid, group_size=size, round_length=BATCHES // groups // 2)
+        assert half.resolve(LARGE).rounds_per_epoch(LARGE) == 2 * groups
+        assert SGHMC(grid=grid, group_size=size).resolve(LARGE).precision_every == groups
+    assert SGLD(grid=(4, 2)).resolve(LARGE) == SGLD(grid=(4, 2), group_size=2).resolve(LARGE)
+    assert SGLD(grid=(4, 4), group_size=4).for_compiling(100).resolve(SMALL).n_groups() == 2
 
 
 def test_a_chain_sets_out_without_noise_where_that_will_be_burn_in():
@@ -83,6 +97,9 @@ def test_step_follows_tau_unless_it_is_given():
         (Gibbs(burn_in=700), "leaves no draw out of 500"),
         (SGLD(burn_in="soon"), "burn_in 'soon'"),
         (SGLD(burn_in=-1), "burn_in"),
+        (SGLD(group_size=2), "group_size .* of a 1x1 grid must be at most 1"),
+        (SGHMC(grid=(2, 3), group_size=3), "of a 2x3 grid must be at most 2"),
+        (SGLD(grid=(2, 2), group_size=0), "group_size must be a whole number"),
         (SGLD(grid=(1000, 1)), "grid 1000x1 is larger than the matrix"),
         (SGD(regularization=0), "regularization"),
         (Gibbs(n_stripes=0), "n_stripes"),
@@ -105,7 +122,7 @@ def test_whole_numbers_may_come_as_floats():
 @pytest.mark.parametrize(
     "rule",
     [SGD(), SGLD(grid=(2, 3), burn_in="rmse:0.85", visits=[1, 2, 3]), Gibbs(burn_in="stationary"),
-     SGLD(burn_in=UntilRMSE(0.9)), Gibbs(burn_in=FixedBurnIn(3))],
+     SGHMC(grid=(2, 3), group_size=1), SGLD(burn_in=UntilRMSE(0.9)), Gibbs(burn_in=FixedBurnIn(3))],
 )  # fmt: skip
 def test_settings_survive_a_manifest(rule):
     import json

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 
 import numpy as np
@@ -51,16 +52,32 @@ class Grid:
     def __str__(self) -> str:
         return f"{self.rows}x{self.cols}"
 
-    def groups(self) -> list[list[int]]:
+    def n_groups(self, size: int | None = None) -> int:
+        """Number of `groups`; InputError if a grid has no groups of this size."""
+        few, many = sorted((self.rows, self.cols))
+        size = few if size is None else size
+        if size > few:
+            raise InputError(
+                f"group_size (--group-size) of a {self} grid must be at most {few}, its number of "
+                f"mutually orthogonal blocks, not {size}"
+            )
+        return many * -(-few // size)
+
+    def groups(self, size: int | None = None) -> list[list[int]]:
         """Orthogonal groups, as lists of block numbers: max(rows, cols) diagonals.
 
         Together they hold every block once. A square grid gives rows groups of rows blocks
-        (DSGLD-S); an S x 1 grid gives S groups of one block (DSGLD-C).
+        (DSGLD-S); an S x 1 grid gives S groups of one block (DSGLD-C). Diagonals are divided into
+        as few groups of at most `size` blocks as there can be, whose sizes differ by at most one.
         """
         rows, cols = self.rows, self.cols
+        parts = self.n_groups(size) // max(rows, cols)
         if rows <= cols:
-            return [[r * cols + (r + k) % cols for r in range(rows)] for k in range(cols)]
-        return [[(c + k) % rows * cols + c for c in range(cols)] for k in range(rows)]
+            every = [[r * cols + (r + k) % cols for r in range(rows)] for k in range(cols)]
+        else:
+            every = [[(c + k) % rows * cols + c for c in range(cols)] for k in range(rows)]
+        cuts = [k * min(rows, cols) // parts for k in range(parts + 1)]
+        return [diagonal[lo:hi] for diagonal in every for lo, hi in pairwise(cuts)]
 
 
 class Rotation:

@@ -137,7 +137,7 @@ def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
         if args.sampler not in having:
             others = " or ".join(f"--sampler {one}" for one in having)
             raise InputError(f"{setting.flag(name)} does nothing in {args.sampler}: use {others}")
-        if name in ("visits", "shuffle_groups") and args.grid in (None, "1x1"):
+        if name in ("visits", "group_size", "shuffle_groups") and args.grid in (None, "1x1"):
             raise InputError(f"{setting.flag(name)} does nothing with one block: add --grid RxC")
     sampler: Sampler | Auto = REGISTRY[args.sampler](**given)
     check_settings(sampler)  # now, because reading the ratings may take minutes

@@ -203,6 +203,16 @@ class BatchRule(Sampler):
             reads="visits",
         ),
     )
+    group_size: int | None = setting(
+        None,
+        Whole(
+            "Most blocks of an orthogonal group, which a chain updates in parallel. The default is "
+            "all of a diagonal of the grid, min(rows, columns); smaller groups leave blocks to "
+            "more parallel chains.",
+            help="most blocks that a chain updates in parallel",
+            metavar="B",
+        ),
+    )
     shuffle_groups: bool = setting(False, SHUFFLE_GROUPS)
 
     def resolve(self, shape: DataShape) -> Self:
@@ -214,7 +224,7 @@ class BatchRule(Sampler):
                 f"{shape.n_items} items: use at most {shape.n_users}x{shape.n_items}"
             )
         per_block = max(1, shape.n_ratings // len(grid))
-        rule = replace(rule, grid=grid)
+        rule = replace(rule, grid=grid, group_size=rule.group_size or min(grid.rows, grid.cols))
         size = rule.batch_size or min(
             -(-per_block // rule.default_batches(per_block)), LARGEST_BATCH
         )
@@ -248,7 +258,7 @@ class BatchRule(Sampler):
 
     def n_groups(self) -> int:
         """Orthogonal groups of the grid."""
-        return int(max(self.grid.rows, self.grid.cols))
+        return int(self.grid.n_groups(self.group_size))
 
     def rounds_per_epoch(self, shape: DataShape) -> float:
         assert self.round_length is not None
@@ -268,6 +278,7 @@ class BatchRule(Sampler):
         return replace(
             super().for_compiling(n_ratings),
             grid=(min(grid.rows, 2), min(grid.cols, 2)),
+            group_size=None,
             batch_size=n_ratings,
             round_length=1,
             visits="equal",
@@ -367,6 +378,8 @@ def check_settings(sampler: Rule) -> Rule:
         raise InputError(
             "pace does nothing beside step_size, which is the step itself: leave one of them out"
         )
+    if isinstance(checked, BatchRule):
+        Grid.parse(checked.grid).n_groups(checked.group_size)
     burn_in, epochs = getattr(checked, "burn_in", None), getattr(checked, "epochs", None)
     rule = None if burn_in is None else burn_in_rule(burn_in)
     if isinstance(rule, FixedBurnIn) and epochs is not None and rule.epochs >= epochs:

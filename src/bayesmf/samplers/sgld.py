@@ -106,8 +106,9 @@ DSGD = SGD
 class SGLD(GradientRule):
     """Stochastic gradient Langevin dynamics (Section 3.2 of the paper); `DSGLD` on a grid.
 
-    A grid of n x n blocks with one chain is the paper's DSGLD-S, an n x 1 grid with n chains its
-    DSGLD-C.
+    A grid of n x n blocks with n chains is the paper's DSGLD-S, an n x 1 grid with n chains its
+    DSGLD-C. With `group_size=1` each block of any grid is a group by itself, as in DSGLD-C: a chain
+    updates one block in a round, and as many chains as there are blocks run on different blocks.
 
     See Also
     --------

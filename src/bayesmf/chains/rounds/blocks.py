@@ -43,7 +43,7 @@ class BlockRounds(ABC):
         self._shape = data_shape(data)
         self._precision_every = rule.precision_every
         self._grid = rule.grid
-        self.groups = rule.grid.groups()
+        self.groups = rule.grid.groups(rule.group_size)
         # Drawn with replacement, ratings must stand by user in the whole block: one mini-batch.
         dealt = 1 if rule.minibatch == "replacement" else rule.n_batches(self._shape)
         blocks = make_blocks(data, rule.grid, dealt, seed)
