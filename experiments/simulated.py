@@ -193,8 +193,9 @@ class Simulated:
         self._called: set[tuple[int, int]] = set()
         self._ledger = Ledger("simulated", self.n_workers, clock=lambda: self._clocks.now)
         sizes = self._sizes_held(load.held)
-        for size, recipe in zip_longest(sizes, load.recipes):
-            self._ledger.ratings_sent += size if recipe is None else 0
+        sent = [0 if recipe else size for size, recipe in zip_longest(sizes, load.recipes)]
+        for worker in range(self._homes.n_workers):
+            self._ledger.ratings_sent += sum(sent[p] for p in self._homes.held_by(worker))
         self._memory = Memory(self._homes, self._clocks, sizes)
         self._tick = look_up()
         self._mark = time.thread_time()

@@ -108,7 +108,7 @@ def made_up(sizes: Sizes) -> TrainingData:
     if sizes.grid is not None:
         grid = sizes.grid
         users, items = CELLS * grid.rows, CELLS * grid.cols
-        # The larger side stays with its workers, and must be larger here too.
+        # Of equally many stripes the larger side stays with its workers: it must be larger here.
         if n_items <= n_users:
             users = grid.rows * max(CELLS, -(-items // grid.rows))
         else:

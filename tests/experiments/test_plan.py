@@ -47,6 +47,8 @@ class Epochs:
         ("dsgld-s", SGLD(grid=(3, 3), n_chains=3), 9),
         ("dsgld-c", SGLD(grid=(6, 1), n_chains=6), 6),
         ("hybrid", SGLD(grid=(4, 4), n_chains=2), 8),
+        ("blocks", SGLD(grid=(3, 3), n_chains=9, group_size=1), 9),
+        ("items", SGLD(grid=(1, 4), n_chains=4), 4),
     ],
 )
 def test_a_plan_takes_as_long_as_the_simulated_run(name, sampler, workers):

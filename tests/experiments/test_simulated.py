@@ -12,7 +12,7 @@ from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import RunSettings
 from bayesmf.engines.base import Workload, payload
 from bayesmf.engines.local import Serial
-from bayesmf.engines.placement import spread
+from bayesmf.engines.placement import Homes, spread
 from bayesmf.model.priors import GammaPrior
 from bayesmf.run.driver import drive, make_rounds, run
 from bayesmf.samplers.momentum import SGHMC
@@ -209,7 +209,9 @@ def test_every_worker_prepares_what_tasks_share(engine_of, monkeypatch):
 @pytest.mark.parametrize(
     "sampler",
     [SGLD(grid=(3, 3), n_chains=3, epochs=4), SGLD(grid=(4, 1), n_chains=4, epochs=3), Gibbs(),
-     SGHMC(grid=(2, 2), n_chains=2, epochs=3)],
+     SGHMC(grid=(2, 2), n_chains=2, epochs=3),
+     SGLD(grid=(3, 2), group_size=1, n_chains=6, epochs=3),
+     SGLD(grid=(1, 4), n_chains=4, epochs=3)],
 )  # fmt: skip
 def test_the_same_bits_as_serial(sampler):
     def bits(engine):
@@ -297,6 +299,27 @@ def test_memory_by_node():
     assert all(node["ratings"] > 0 and node["rows"] > 0 for node in held)
     # Each chain has its users once, wherever they lie.
     assert sum(node["rows"] for node in held) >= 3 * (L + M) * ROW
+
+
+@pytest.mark.parametrize(("n_users", "n_items"), [(12, 60), (60, 12), (30, 30)])
+@pytest.mark.parametrize(
+    "rule",
+    [SGLD(grid=(4, 1), n_chains=4, epochs=2), SGLD(grid=(1, 4), n_chains=4, epochs=2),
+     SGHMC(grid=(4, 1), n_chains=4, epochs=2, exact_below=0)],
+)  # fmt: skip
+def test_workers_of_a_split_of_one_side_hold_one_block_each(rule, n_users, n_items):
+    """Whichever side is larger; so a block's ratings are sent once, and no worker has all."""
+    data = random_data(n_users, n_items, 300)
+    settings = _settings(rule, data, tau=1.0)
+    rounds = make_rounds(data, settings.sampler, 0)
+    homes = Homes(Workload(rounds.held, rounds.together, (), (), rounds.units, 4), 4)
+    assert homes.n_workers == 4
+    assert sorted(homes.held_by(worker) for worker in range(4)) == [[0], [1], [2], [3]]
+    assert {homes.of(chain, 2) for chain in range(4)} == {homes.of(0, 2)}
+    told = run(data, settings, Simulated(4, Network(workers_per_node=1), rate=1e6)).engine
+    sizes = sorted(payload(held) for held in rounds.held)
+    assert sorted(node["ratings"] for node in told["memory_by_node"]) == sizes
+    assert told["ratings_bytes_sent"] == sum(sizes)
 
 
 def test_ratings_that_a_worker_can_reach_are_not_sent():

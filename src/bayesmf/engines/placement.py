@@ -12,11 +12,11 @@ class Homes:
 
     If stripes of rows stay with their workers, a worker has all partitions of its stripes. If there
     are several workers for each stripe, chains are distributed over them, and each worker holds the
-    ratings.
+    ratings. Chains next to each other share workers, as they are on different blocks of a diagonal.
     """
 
     def __init__(self, load: Workload, n_workers: int) -> None:
-        self._units, self._copies = load.units, 1
+        self._units, self._copies, self._n_chains = load.units, 1, load.n_chains
         if self._units is None:
             self._worker = spread(load, n_workers)
             self._n = len(set(self._worker))
@@ -36,7 +36,8 @@ class Homes:
 
     def of(self, chain: int, partition: int) -> int:
         """The worker of a chain's tasks on a partition."""
-        return self._worker[partition] + self._n * (chain % self._copies)
+        copy = chain * self._copies // self._n_chains % self._copies
+        return self._worker[partition] + self._n * copy
 
     def held_by(self, worker: int) -> list[int]:
         """Partitions whose tasks a worker runs, for at least one chain."""

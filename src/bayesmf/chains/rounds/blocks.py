@@ -65,8 +65,9 @@ class BlockRounds(ABC):
             StripeLayout([blocks[r * cols].user_rows for r in range(rows)], data.n_users),
             StripeLayout([blocks[c].item_rows for c in range(cols)], data.n_items),
         )
-        # Rows of the larger side stay on their workers, those of the smaller side are sent.
-        self.fixed = int(data.n_items > data.n_users)
+        # Rows of the side with more stripes stay on their workers, so that a worker holds one
+        # stripe; of equally many, those of the larger side. Rows of the other side are sent.
+        self.fixed = int((cols, data.n_items) > (rows, data.n_users))
         self.held: Sequence[Held] = self.blocks
         self.recipes: Sequence[Recipe | None] = block_recipes(data, self.blocks, rule.grid, seed)
         self.together: Sequence[Sequence[int]] = self.groups
