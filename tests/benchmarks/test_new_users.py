@@ -1,9 +1,9 @@
-"""Benchmarks of the kept side, of new users and of early errors, on a few planted ratings."""
+"""Benchmarks of the kept side, printed runs, new users and early errors, on planted ratings."""
 
 import numpy as np
 import pytest
 
-from bayesmf import BayesianMF, DataWarning, Gibbs, Synthetic
+from bayesmf import SGLD, BayesianMF, DataWarning, Gibbs, Synthetic
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,25 @@ def _table(kept_side, model, test, n):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_side, "DRAWS", (n, 10**6))
         return kept_side.table(model, test)
+
+
+# -- printed --------------------------------------------------------------------------------------
+
+
+def test_printed_runs_are_predicted_in_both_ways(data, monkeypatch, capsys):
+    from benchmarks.accuracy import printed
+
+    few = ("--factors", "2", "--scale", "0.0001", "--epochs", "2", "--noise", "paper")
+    assert printed.main([*few, "--beta-0", "300"]) == 0
+    monkeypatch.setattr(printed, "SGLD", lambda noise: SGLD(noise=noise, epochs=6))
+    assert printed.main(["--factors", "2", "--data", str(data / "ml-1m/ratings.dat")]) == 0
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    as_printed, own = lines[2], lines[5]
+    assert as_printed[:3] == ["paper", "300", "2"] and own[:3] == ["paper", "1", "default"]
+    for row in (as_printed, own):
+        averaged, exact, alone, *_, first, last = (float(x.rstrip("%")) for x in row[4:])
+        assert len({averaged, exact, alone}) == 3 and max(averaged, exact, alone) < 2
+        assert last < first  # a training rating helps to solve its user
 
 
 # -- fold_in --------------------------------------------------------------------------------------
