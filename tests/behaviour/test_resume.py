@@ -47,6 +47,9 @@ CASES = {
     ),
     "Gibbs, one draw": (_settings(Gibbs(), target="balanced", max_draws=1), KNOWN),
     "Gibbs": (_settings(Gibbs(n_chains=2, epochs=9, burn_in=3), WishartPrior(False)), KNOWN),
+    "Gibbs after SGD": (
+        _settings(Gibbs(n_chains=2, epochs=9, burn_in=3, sgd_epochs=3), WishartPrior(False)), KNOWN,
+    ),
     "Gibbs, noise of rows": (
         _settings(Gibbs(n_chains=2, epochs=9, burn_in=3), noise_by="both"), KNOWN,
     ),

@@ -113,6 +113,7 @@ def test_fit_by_defaults(data: Data, tmp_path: Path) -> None:
         ("sgld --grid 2x2 --visits 1,2 --burn-in 3", {"visits": [1, 2], "burn_in": 3}),
         ("sgd --regularization 5 --grid 2x2", {"regularization": 5, "grid": "2x2"}),
         ("gibbs --thin 3 --burn-in 0 --epochs 5", {"thin": 3, "burn_in": 0, "epochs": 5}),
+        ("gibbs --sgd-epochs 2.5", {"sgd_epochs": 2.5}),
     ],
 )  # fmt: skip
 def test_sampler_settings(options: str, settings: dict[str, Any]) -> None:
@@ -250,6 +251,7 @@ REFUSED = [
     ("--sampler sgld --grid 999x999", "60x40"),
     ("--sampler gibbs --grid 2x2", "--grid does nothing in gibbs: use --sampler sghmc or"),
     ("--sampler sgd --noise paper", "--noise does nothing in sgd: use --sampler sgld"),
+    ("--sgd-epochs 5", "--sgd-epochs does nothing in auto: use --sampler gibbs"),
     ("--grid 2x2", "--grid does nothing in auto: use --sampler sghmc or --sampler sgnht"),
     ("--sampler gibbs --epochs 5 --burn-in 7", "leaves no draw"),
     ("--sampler gibbs --burn-in soon", "--burn-in: 'soon'"),

@@ -121,7 +121,8 @@ class Rotation:
         if self._shuffle:
             key = np.zeros(2, np.uint32)
             t = int(generator(key, cycle, STREAM_ROTATION, self._seed & 0xFFFFFF).permutation(n)[t])
-        return int(self._cycle[(t * self._stride + self._offsets[chain]) % n])
+        # SGD, made for one chain, may run for several (run/driver.py).
+        return int(self._cycle[(t * self._stride + self._offsets[chain % len(self._offsets)]) % n])
 
 
 def _stride(n: int, longest: int) -> tuple[int, int]:

@@ -281,9 +281,8 @@ class WishartPrior:
         power = 0.5 * (self._nu(width) + known.n)
         if self.mu_0 != 0:
             root = math.sqrt(self.W_0 * weight)
-            return ShiftedColumns(
-                power, self.W_0 * scatter, root * (away + self.mu_0), root * self.mu_0
-            )
+            mean, mu_0 = root * (away + self.mu_0), root * self.mu_0
+            return ShiftedColumns(power, self.W_0 * scatter, mean, mu_0)
         M = np.eye(width) + self.W_0 * (scatter + weight * np.outer(away, away))
         K = cholesky(M)
         return WishartColumns(power, outer_square(solve_upper(K, np.eye(width))), M)

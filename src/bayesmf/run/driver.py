@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.chains.callbacks import Callback, RunPlan
+from bayesmf.chains.callbacks import Callback, Progress, RunPlan
 from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, WatchedPairs, followed, probe_pairs
@@ -22,7 +22,7 @@ from bayesmf.chains.rounds.gradient import GradientRounds
 from bayesmf.chains.rounds.momentum import MomentumRounds
 from bayesmf.chains.state import Rounds, RunSettings
 from bayesmf.checkpoints.folder import Checkpoint
-from bayesmf.checkpoints.writer import saving
+from bayesmf.checkpoints.writer import NoCheckpoints, saving
 from bayesmf.data.training import TrainingData
 from bayesmf.diagnostics.convergence import AGREE, LARGEST_RHAT, with_verdict
 from bayesmf.engines.base import Engine, Handle, Workload
@@ -33,12 +33,14 @@ from bayesmf.kernels.csr import MOST_LEVELS
 from bayesmf.kernels.whole_rows import DUAL_SHARE
 from bayesmf.model.draw_store import DrawStore, LastDraw
 from bayesmf.model.draws import Draws
-from bayesmf.model.priors import GammaPrior
+from bayesmf.model.priors import GammaPrior, Params
+from bayesmf.model.refs import whole
 from bayesmf.run.settings import FitSettings
 from bayesmf.run.stopping import N_PROBE, Convergence, judge, stages, target_named
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.registry import settings_dict
+from bayesmf.samplers.sgld import SGD
 from bayesmf.worker.tasks import Held, Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
@@ -78,14 +80,8 @@ def run(
         run = make_context(data, settings, engine, validation, callbacks, saved.round_done)
         chains = [Chain(number, run) for number in range(sampler.n_chains)]
         saved.begin(chains, run)
-        longest = max(1, round(run.length.epochs))
-        run.monitor.begin(RunPlan(len(chains), longest, settings.max_seconds))
-        rounds = run.rounds
-        engine.start(
-            Workload(
-                rounds.held, rounds.together, rounds.recipes, rehearsal, rounds.units, len(chains)
-            )
-        )
+        start_near_mode(chains, run, data, engine, rehearsal, saved)
+        begin(chains, run, engine, rehearsal)
         try:
             sample = sample_enough if sampler.adaptive else sample_for
             found, ended = sample(chains, run, engine, saved.between)
@@ -109,6 +105,55 @@ def run(
         engine=done,
         failures=list(run.monitor.failures.values()),
     )
+
+
+def begin(
+    chains: Sequence[Chain], run: RunContext, engine: Engine, rehearsal: Sequence[tuple[Held, Task]]
+) -> None:
+    """Announce the run to its callbacks, and start the engine."""
+    longest, rounds, n = max(1, round(run.length.epochs)), run.rounds, len(chains)
+    run.monitor.begin(RunPlan(n, longest, run.settings.max_seconds))
+    engine.start(Workload(rounds.held, rounds.together, rounds.recipes, rehearsal, rounds.units, n))
+
+
+def start_near_mode(
+    chains: Sequence[Chain], run: RunContext, data: TrainingData, engine: Engine,
+    rehearsal: Sequence[tuple[Held, Task]], saved: NoCheckpoints,
+) -> None:  # fmt: skip
+    """With `sgd_epochs`, run SGD for each chain that has not begun, which then starts at its rows.
+
+    Each has its chain's key, so that chains start apart, and its first precisions are SGD's. Its
+    time is the run's. Of the callbacks, only the progress line is called. There are no checkpoints
+    of it.
+    """
+    settings = sgd_settings(run.settings, data)
+    new = [chain for chain in chains if not len(chain.state.params.users)]
+    if settings is None or not new:
+        return
+    shown = [one for one in run.monitor.callbacks if isinstance(one, Progress)]
+    sgd = make_context(data, settings, engine, None, shown, saved.round_done)
+    sgd.monitor.clock = run.monitor.clock
+    starts = [Chain(chain.number, sgd) for chain in new]
+    begin(starts, sgd, engine, rehearsal)
+    try:
+        drive([start.advance(sgd.length.n_rounds) for start in starts], engine)
+        saved.between()
+        for chain, start in zip(new, starts, strict=True):
+            own, found = chain.state, start.state
+            users, items = (whole(found.side(side), engine.fetch) for side in (0, 1))
+            own.params = Params(users, items, settings.n_factors)
+            own.precisions = replace(found.precisions, noise=own.precisions.noise)
+        run.monitor.clock.before += engine.seconds()
+    finally:
+        engine.close()
+
+
+def sgd_settings(settings: RunSettings, data: TrainingData) -> RunSettings | None:
+    """Settings of the SGD before a run with `sgd_epochs`: its defaults, and the run's prior."""
+    epochs = getattr(settings.sampler, "sgd_epochs", None)
+    if epochs is None:
+        return None
+    return replace(settings, sampler=SGD(epochs=epochs).resolve(data_shape(data)), noise_by=None)
 
 
 def make_context(
@@ -286,14 +331,15 @@ def compile_kernels(
     """
     begin, engine = time.monotonic(), Rehearsal()
     few = _few_ratings(settings, coded=data.by_user.value.dtype == np.uint8)
-    sampler = settings.sampler.for_compiling(len(few)).resolve(data_shape(few))
-    tiny = replace(settings, sampler=sampler, max_draws=1, max_seconds=None)
     pair, value = np.arange(2, dtype=np.int32), np.array([-1.0, 1.0], np.float32)
     validation = Validation(WatchedPairs(pair, pair, np.array([True, False])), value)
-    run = make_context(few, tiny, engine, validation)
-    engine.start(Workload(run.rounds.held, run.rounds.together))
-    chains = [Chain(number, run) for number in range(sampler.n_chains)]
-    drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
+    for one in filter(None, (settings, sgd_settings(settings, data))):
+        sampler = one.sampler.for_compiling(len(few)).resolve(data_shape(few))
+        tiny = replace(one, sampler=sampler, max_draws=1, max_seconds=None)
+        run = make_context(few, tiny, engine, validation)
+        engine.start(Workload(run.rounds.held, run.rounds.together))
+        chains = [Chain(number, run) for number in range(sampler.n_chains)]
+        drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
     return time.monotonic() - begin, engine.tasks
 
 

@@ -171,13 +171,10 @@ def make_prior(wanted: FitSettings, n_factors: int, sampler: Sampler) -> Prior:
     chosen = {name: given[name] for name in own if name in given}
     if kind == "gamma":
         return GammaPrior(**chosen)
-    bias = kind == "wishart-bias"
-    if given.get("nu_0", np.inf) <= n_factors + bias - 1:
-        raise InputError(
-            f"nu_0 must be above {n_factors + bias - 1}, the columns of a row less one, not "
-            f"{wanted.nu_0!r}: raise it, or leave it out"
-        )
-    return WishartPrior(bias=bias, **chosen)
+    least = n_factors - (kind == "wishart")
+    if given.get("nu_0", np.inf) <= least:
+        raise InputError(f"nu_0 must be above {least}, a row's columns less one, not {wanted.nu_0}")
+    return WishartPrior(bias=kind == "wishart-bias", **chosen)
 
 
 # Draws kept by default: as many as take DRAW_BYTES, between FEWEST_DRAWS and MAX_DRAWS.

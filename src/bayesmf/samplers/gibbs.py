@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from bayesmf.errors import InputError
 from bayesmf.samplers.base import DataShape, Sampler, check_settings
 from bayesmf.samplers.schedules import BurnIn, burn_in_rule
 from bayesmf.samplers.settings import (
@@ -15,6 +16,7 @@ from bayesmf.samplers.settings import (
     OVERRELAX,
     THIN,
     OneOf,
+    Positive,
     Whole,
     documented,
     setting,
@@ -75,6 +77,15 @@ class Gibbs(Sampler):
         ),
     )
     initial_precision: float = setting(2.0, INITIAL_PRECISION)
+    sgd_epochs: float | None = setting(
+        None,
+        Positive(
+            "Passes of `SGD` before the first sweep: chains then start near the posterior's mode, "
+            "as in the paper, not at random. They count in the run's seconds, not its epochs.",
+            help="passes of SGD before the first sweep (none: a random start)",
+            metavar="E",
+        ),
+    )
 
     stores_means = True
     default_prior = "wishart-bias"
@@ -91,6 +102,8 @@ class Gibbs(Sampler):
 
     def resolve(self, shape: DataShape) -> Self:
         rule = replace(check_settings(self), thin=self.thin or 1.0)
+        if rule.sgd_epochs is not None and rule.initial_precision != Gibbs.initial_precision:
+            raise InputError("initial_precision does nothing with sgd_epochs: leave one out")
         if rule.n_stripes is None:
             n = min(max(round(shape.n_ratings / STRIPE), FEWEST_STRIPES), MOST_STRIPES)
             rule = replace(rule, n_stripes=n)
