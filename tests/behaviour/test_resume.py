@@ -1,6 +1,7 @@
 """A run that was stopped anywhere goes on to the bits of the run that never was."""
 
 import shutil
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,15 @@ CASES = {
         _settings(Gibbs(epochs=9, burn_in=3, joint=4), noise_by="user"), None,
     ),
     "Gibbs, burn-in by RMSE": (_settings(Gibbs(epochs=40, burn_in="rmse:0.97")), KNOWN),
+    "Gibbs, burn-in by the mean RMSE": (
+        _settings(Gibbs(n_chains=2, epochs=9, burn_in="mean-rmse:0.81")), KNOWN,
+    ),
+    "SGLD 3x3, burn-in by the mean RMSE": (
+        _settings(
+            SGLD(grid=(3, 3), n_chains=2, epochs=9, burn_in="mean-rmse:0.9", thin=1.2, batch_size=9,
+                 round_length=7)
+        ), KNOWN,
+    ),
     "Gibbs, burn-in until stationary": (
         _settings(Gibbs(epochs=60, burn_in="stationary"), max_draws=7), None,
     ),
@@ -159,6 +169,66 @@ def test_stopped_when_burn_in_was_just_over(tmp_path):
         run(DATA, settings, engine, KNOWN, [History()], checkpoint=again)
     report = run(DATA, settings, Serial(), KNOWN, [history], checkpoint=again)
     assert facts(report, history) == reference
+
+
+@pytest.mark.parametrize(("tasks", "lost"), [(10, 0), (25, 1), (43, 0), (50, 1)])
+def test_a_chain_resumed_ahead_of_burn_in_of_all(tasks, lost, tmp_path):
+    """One chain starts again; the other is in burn-in, or was after it when the run was killed."""
+    settings, _ = CASES["Gibbs, burn-in by the mean RMSE"]
+    reference = _never_stopped(settings, KNOWN)
+    burning = [(e["chain"], e["epoch"]) for e in reference[2] if e["burning"]]
+    assert burning == [(chain, epoch) for chain in (0, 1) for epoch in range(1, 7)]
+    folder, history = tmp_path / "c", History()
+    with pytest.raises(Killed):
+        run(DATA, settings, Dying(Perverse(0, stall=True), tasks, RowsTask), KNOWN, [History()],
+            checkpoint=Checkpoint(folder, every=0))  # fmt: skip
+    ahead = max(_rounds(folder / f"chain-{1 - lost}"))
+    assert 0 < ahead < 9 and (ahead > 6) == (tasks >= 40), "after burn-in"
+    shutil.rmtree(folder / f"chain-{lost}")
+    report = run(DATA, settings, Threads(2), KNOWN, [history],
+                 checkpoint=Checkpoint(folder, resume=True))  # fmt: skip
+    assert facts(report, history) == reference
+
+
+class Clocked(Perverse):
+    """Its clock shows the tasks that were done, a second each; with one of them comes a signal."""
+
+    signal_at = None
+
+    def seconds(self):
+        return float(len(self.finished))
+
+    def wait(self, handles):
+        if len(self.finished) == self.signal_at:
+            signal.raise_signal(signal.SIGTERM)
+        return super().wait(handles)
+
+
+# Five rounds an epoch: the first chain waits at the end of one while the other is in the middle.
+TOGETHER = SGLD(n_chains=2, epochs=9, batch_size=100, round_length=1)
+
+
+@pytest.mark.parametrize("ended_by", ["time", "signal"])
+@pytest.mark.parametrize(("rmse", "epochs"), [(0.94, 2), (0.925, 8)])
+def test_a_run_ended_while_a_chain_waits_for_the_mean(ended_by, rmse, epochs, tmp_path):
+    """It does not go on by its own RMSE, .919 after two epochs: resumed, it has the same bits."""
+    settings = _settings(replace(TOGETHER, burn_in=f"mean-rmse:{rmse}"))
+    reference = _never_stopped(settings, KNOWN)
+    burning = [(e["chain"], e["epoch"]) for e in reference[2] if e["burning"]]
+    assert burning == [(chain, epoch) for chain in (0, 1) for epoch in range(1, epochs + 1)]
+    for at in range(5, 45, 3):
+        folder, history, engine = tmp_path / str(at), History(), Clocked(0, stall=True)
+        if ended_by == "time":
+            short = replace(settings, max_seconds=float(at))
+            report = run(DATA, short, engine, KNOWN, [History()], checkpoint=Checkpoint(folder))
+            assert report.convergence["ended_by"] == "max_seconds"
+        else:
+            engine.signal_at = at
+            with pytest.raises(Interrupted):
+                run(DATA, settings, engine, KNOWN, [History()], checkpoint=Checkpoint(folder))
+        report = run(DATA, settings, Serial(), KNOWN, [history],
+                     checkpoint=Checkpoint(folder, resume=True))  # fmt: skip
+        assert facts(report, history) == reference
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):

@@ -204,6 +204,8 @@ def test_validation_is_followed_and_test_is_not(data: Data, tmp_path: Path) -> N
     assert followed == run("evaluate", tmp_path / "m", data.test, "--json").json["rmse"]
     found = run(*args, "--burn-in", "rmse:5", "--validation", data.test).json
     assert found["sampler"]["burn_in"] == "rmse:5"
+    found = run(*args, "--burn-in", "mean-rmse:5", "--validation", data.test).json
+    assert found["sampler"]["burn_in"] == "mean-rmse:5"
 
 
 def test_files_are_read_as_told(data: Data, tmp_path: Path) -> None:
@@ -257,6 +259,8 @@ REFUSED = [
     ("--sampler gibbs --burn-in soon", "--burn-in: 'soon'"),
     ("--sampler gibbs --burn-in rmse:x", "--burn-in: 'rmse:x'"),
     ("--sampler gibbs --burn-in rmse:0.8", "needs --validation"),
+    ("--sampler gibbs --burn-in mean-rmse:-1", "--burn-in: 'mean-rmse:-1'"),
+    ("--sampler gibbs --burn-in mean-rmse:0.8", "needs --validation"),
     ("--sampler sgld --decay 1.5", "--decay: '1.5'"),
     ("--sampler sgld --visits 1,-2", "--visits: '1,-2'"),
     ("--sampler sgld --grid 3x2 --group-size 3", "of a 3x2 grid must be at most 2"),

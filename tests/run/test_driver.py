@@ -6,7 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesmf import SGD, SGLD, SGNHT, BayesianMF, DivergenceError, Gibbs, InputError
+from bayesmf import (
+    SGD,
+    SGLD,
+    SGNHT,
+    BayesianMF,
+    ConvergenceWarning,
+    DivergenceError,
+    Gibbs,
+    InputError,
+)
 from bayesmf.chains import chain as chain_module
 from bayesmf.chains.callbacks import EarlyStop, History
 from bayesmf.chains.monitor import Monitor, RunClock, RunningMean
@@ -19,6 +28,7 @@ from bayesmf.model.draw_store import DrawStore
 from bayesmf.model.priors import GammaPrior, Params, Precisions
 from bayesmf.run.driver import run
 from bayesmf.worker.block_tasks import GradientTask
+from bayesmf.worker.row_tasks import RowsTask
 from perverse import Perverse
 from problems import planted, random_data
 
@@ -125,6 +135,141 @@ def test_burn_in_until_rmse():
         run(DATA, _settings(sampler), Serial())
     with pytest.raises(InputError, match="never ended"):
         run(DATA, _settings(Gibbs(epochs=5, burn_in="rmse:0.01")), Serial(), known)
+
+
+class Planned(WatchedPairs):
+    """Pairs with given errors: those of a chain, epoch by epoch, the last one for all after it."""
+
+    def predict(self, state, rounds, fetch, kept):
+        yield from ()
+        errors = PLANNED[state.chain]
+        k = self.epochs[state.chain] = self.epochs.get(state.chain, 0) + 1
+        return np.full(2, errors[min(k, len(errors)) - 1], np.float32)
+
+
+PLANNED = [0.7, 0.6, 0.5, 0.5], [2.0, 1.5, 1.3, 1.0]  # means 1.35, 1.05, 0.9, 0.75
+
+
+def _planned_run(burn_in, callbacks=(), engine=None, **more):
+    """Epochs in burn-in of each chain with the errors `PLANNED`, and the report."""
+    pairs, history = Planned(*np.zeros((2, 2), np.int32), np.ones(2, bool)), History()
+    vars(pairs)["epochs"] = {}
+    settings = _settings(Gibbs(n_chains=2, epochs=7, burn_in=burn_in), **more)
+    known = Validation(pairs, np.zeros(2, np.float32))
+    report = run(DATA, settings, engine or Serial(), known, [history, *callbacks])
+    burning = [e["chain"] for e in history.events if e["burning"]]
+    return [burning.count(chain) for chain in (0, 1)], report
+
+
+@pytest.mark.parametrize(("limit", "epochs"), [(1.4, 1), (1.1, 2), (0.91, 3), (0.8, 4)])
+def test_the_mean_of_chains_ends_burn_in(limit, epochs):
+    """Chain 0 is below each limit from the start, chain 1 above each up to its third epoch."""
+    for engine in (Serial(), Threads(2), Perverse(0, stall=True), Perverse(1)):
+        found, report = _planned_run(f"mean-rmse:{limit}", engine=engine)
+        assert found == [epochs, epochs]
+        assert np.bincount(report.draws.chain).tolist() == [7 - epochs] * 2
+    alone, _ = _planned_run("rmse:1.4")
+    assert alone == [1, 3]
+
+
+def test_the_mean_that_never_falls_is_named():
+    with pytest.raises(InputError, match=r"chain 0 never ended: the lowest mean .* was 0\.7500 in"):
+        _planned_run("mean-rmse:0.74")
+    with pytest.raises(
+        InputError, match=r"chain 1 never ended: the lowest validation .* 1\.0000 in"
+    ):
+        _planned_run("rmse:0.74")
+
+
+def test_a_chain_that_a_callback_ended_has_no_part_in_the_mean():
+    """Means of both chains 1.35 and 1.05, then 1.3 and 1.0 of chain 1 alone."""
+    found, report = _planned_run("mean-rmse:1.0", [lambda e: e.chain == 0 and e.epoch == 2])
+    assert found == [2, 4]
+    assert report.draws.chain.tolist() == [0, 1, 1, 1]
+    assert report.convergence["burn_in"] == (
+        "Burn-in (mean-rmse:1) had not ended in 1 chain, where the lowest mean validation RMSE was "
+        "1.0000: the only draw of such a chain is its last state."
+    )
+
+
+def test_chains_wait_for_each_other_only_until_the_mean_ends_burn_in():
+    engine = Perverse(0, stall=True)
+    _planned_run("mean-rmse:0.91", engine=engine)
+    sweeps = [task.chain for task in engine.finished if isinstance(task, RowsTask)]
+    n = len(sweeps) // 14
+    assert [sweeps[k * n] for k in range(14)] == [1, 0] * 3 + [1] * 4 + [0] * 4
+
+
+def test_the_mean_of_one_chain_is_its_own():
+    user, item, value = (part[:200] for part in DATA.triples())
+    known = Validation(WatchedPairs(user, item, np.ones(200, bool)), value)
+    own, mean = (
+        run(DATA, _settings(Gibbs(epochs=9, burn_in=rule)), Serial(), known)
+        for rule in ("rmse:0.8", "mean-rmse:0.8")
+    )
+    assert 1 < len(own.draws) < 8 and _bits(own) == _bits(mean)
+
+
+class Ticking(Serial):
+    """Its clock shows the sweeps of items, a second each."""
+
+    n = 0
+
+    def seconds(self):
+        return float(self.n)
+
+    def submit(self, task):
+        self.n += isinstance(task, RowsTask) and task.shared.side == 1
+        return super().submit(task)
+
+
+def _note(sampler, known=None, **more):
+    report = run(DATA, _settings(sampler, **more), Ticking(), known)
+    found = report.convergence
+    assert found["verdict"].startswith(found["burn_in"])
+    return found["burn_in"], report
+
+
+def test_a_burn_in_of_epochs_that_time_ended_is_noted():
+    note, report = _note(Gibbs(n_chains=1, epochs=40, burn_in=20), max_seconds=20.0)
+    assert note == (
+        "Burn-in (20) ended after 9 epochs, when 40% of max_seconds was over: make burn_in shorter "
+        "or max_seconds longer."
+    )
+    assert report.convergence["ended_by"] == "max_seconds"
+    assert (report.epochs, len(report.draws)) == (20, 11)
+    for sampler, seconds in [
+        (Gibbs(n_chains=1, epochs=20, burn_in=5), 20.0), (Gibbs(n_chains=1, epochs=9), 5.0),
+        (SGD(epochs=4), 1.0),
+    ]:  # fmt: skip
+        assert _note(sampler, max_seconds=seconds)[0] == ""
+
+
+def test_a_burn_in_by_rmse_is_not_ended_by_time():
+    user, item, value = (part[:200] for part in DATA.triples())
+    known = Validation(WatchedPairs(user, item, np.ones(200, bool)), value)
+    for rule, lowest in ("rmse:0.01", "lowest"), ("mean-rmse:0.01", "lowest mean"):
+        sampler = Gibbs(n_chains=2, epochs=40, burn_in=rule)
+        note, report = _note(sampler, known, max_seconds=20.0)
+        begin = (
+            f"Burn-in ({rule}) had not ended in 2 chains, where the {lowest} validation RMSE was 0."
+        )
+        assert note.startswith(begin)
+        assert note.endswith(": the only draw of such a chain is its last state.")
+        assert len(report.draws) == 2 and report.epochs == pytest.approx(10, abs=1)
+    note, _ = _note(Gibbs(epochs=40, burn_in="rmse:0.01"), known, max_seconds=0.5)
+    assert "where the lowest validation RMSE was" in note
+
+
+def test_a_fit_warns_once_of_the_burn_in_that_time_ended():
+    user, item, value = planted()
+    sampler = Gibbs(n_chains=3, epochs=400, burn_in=200)
+    model = BayesianMF(3, sampler=sampler, max_seconds=90.0, engine=Ticking(), random_state=0)
+    with pytest.warns(ConvergenceWarning) as told:
+        model.fit((user, item, value))
+    (sentence,) = [str(one.message) for one in told]
+    assert sentence.startswith("Burn-in (200) ended after ")
+    assert model.report_["convergence"]["verdict"].startswith("Burn-in (200) ended after ")
 
 
 def test_stationary_burn_in_ends_before_half():

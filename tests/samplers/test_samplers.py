@@ -122,7 +122,8 @@ def test_whole_numbers_may_come_as_floats():
 @pytest.mark.parametrize(
     "rule",
     [SGD(), SGLD(grid=(2, 3), burn_in="rmse:0.85", visits=[1, 2, 3]), Gibbs(burn_in="stationary"),
-     SGHMC(grid=(2, 3), group_size=1), SGLD(burn_in=UntilRMSE(0.9)), Gibbs(burn_in=FixedBurnIn(3))],
+     SGHMC(grid=(2, 3), group_size=1), SGLD(burn_in=UntilRMSE(0.9)),
+     SGLD(burn_in=UntilRMSE(0.9, mean=True)), Gibbs(burn_in=FixedBurnIn(3))],
 )  # fmt: skip
 def test_settings_survive_a_manifest(rule):
     import json
@@ -142,9 +143,17 @@ def test_burn_in_rules():
     assert burn_in_rule(5) == FixedBurnIn(5.0)
     assert burn_in_rule("7") == FixedBurnIn(7.0)
     assert burn_in_rule("rmse:0.85") == UntilRMSE(0.85)
+    assert burn_in_rule(" Mean-RMSE:1.08") == UntilRMSE(1.08, mean=True)
+    assert str(burn_in_rule("mean-rmse:1.08")) == "mean-rmse:1.08"
+    for wrong in ("mean:1", "mean-rmse", "mean-rmse:", "rmse:x", "xrmse:1", "median-rmse:1"):
+        with pytest.raises(InputError, match="is none of: a number of epochs, 'rmse"):
+            burn_in_rule(wrong)
     assert burn_in_rule("stationary") == Stationary()
     assert UntilRMSE(0.9).over(3, 10, Trace([], [1.0, 0.89]))
     assert not UntilRMSE(0.9).over(3, 10, Trace([], []))
+    assert not UntilRMSE(0.9).over(3, 10, Trace([], [0.8, 1.0]))
+    assert UntilRMSE(0.9, mean=True).over(3, 10, Trace([], [1.0], [0.9]))
+    assert not UntilRMSE(0.9, mean=True).over(3, 10, Trace([], [0.8], [0.91]))
 
 
 def test_stationary_sees_a_trend():
@@ -156,15 +165,36 @@ def test_stationary_sees_a_trend():
     assert Stationary().over(100, 200, Trace(falling, []))
 
 
+@pytest.mark.parametrize("per_epoch", [32.16, 3.6, 10.72, 1.0, 0.7, 7.3, 1.18, 23 / 17])
+@pytest.mark.parametrize("every", [1, 3, 10, 50])
+def test_thinning_by_epochs_is_exact_in_rounds(per_epoch, every):
+    """thin=every / per_epoch epochs: its product with per_epoch may be off by a rounding error."""
+    for n_rounds in (every, 10 * every + every // 2, 100_000):
+        thinning = Thinning.spread(n_rounds, every / per_epoch * per_epoch, n_rounds)
+        kept = [k + 1 for k in range(n_rounds) if thinning.keeps(k)]
+        assert kept == list(range(every, n_rounds + 1, every))
+        assert thinning.draws(n_rounds) == len(kept)
+
+
+def test_thinning_where_an_epoch_is_no_whole_number_of_rounds():
+    """Every 3.6 rounds: after 3.6, 7.2, 10.8, 14.4 and 18.0, the first round that is past each."""
+    thinning = Thinning.spread(20, 3.6, 50)
+    assert [k + 1 for k in range(20) if thinning.keeps(k)] == [4, 8, 11, 15, 18]
+
+
 @pytest.mark.parametrize(
     ("n_rounds", "thin", "cap", "n_draws"),
-    [(100, 10, 50, 10), (100, 1, 50, 50), (32, 1, 5, 5), (7, 10, 5, 1), (1, 0.3, 4, 1)],
-)
+    [(100, 10, 50, 10), (100, 1, 50, 50), (32, 1, 5, 5), (7, 10, 5, 1), (1, 0.3, 4, 1),
+     (999_983, 1, 1000, 1000), (105, 10, 9, 9)],
+)  # fmt: skip
 def test_thinning_keeps_evenly(n_rounds, thin, cap, n_draws):
+    """Where there is no room for all, as whole numbers have it."""
     thinning = Thinning.spread(n_rounds, thin, cap)
     kept = [k for k in range(n_rounds) if thinning.keeps(k)]
     assert len(kept) == n_draws
     assert kept[-1] == n_rounds - 1
+    spread = (np.arange(n_rounds + 1) * n_draws) // n_rounds
+    assert kept == np.flatnonzero(np.diff(spread)).tolist()
     assert not kept[1:] or max(np.diff(kept)) - min(np.diff(kept)) <= 1
 
 

@@ -32,7 +32,7 @@ from bayesmf.model.priors import Moments, Params, Precisions, draw_tau, moments_
 from bayesmf.model.refs import Fetch, Pieces, Ref, fetch_here
 from bayesmf.model.scale import draw_amplitudes, draw_scales
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.schedules import Trace
+from bayesmf.samplers.schedules import Trace, UntilRMSE, parts_before
 from bayesmf.worker.row_tasks import StartTask
 from bayesmf.worker.tasks import Result, Task
 
@@ -246,7 +246,7 @@ class Chain:
 
     def epochs_after(self, t: int) -> int:
         """Whole epochs that have passed after round t."""
-        return int((t + 1) / self.length.per_epoch + 1e-9)
+        return parts_before(t + 1, self.length.per_epoch)
 
     def out_of_time(self) -> bool:
         """Whether the time limit of the run has passed."""
@@ -300,12 +300,11 @@ class Chain:
 
     def keep_last_state(self) -> Phases:
         """Keep the last state: for SGD, and for chains that ended during burn-in."""
-        if self.retention.needs_validation and not self.stopped:
-            best = min(self.trace.validation_rmse, default=math.nan)
+        rule = self.sampler.burn_in_rule(self.run.shape)
+        if isinstance(rule, UntilRMSE) and not self.stopped:
             raise InputError(
-                f"burn-in of chain {self.number} never ended: the lowest validation RMSE was "
-                f"{best:.4f} in {self.length.epochs:g} epochs; raise epochs or the "
-                "RMSE in burn_in"
+                f"burn-in of chain {self.number} never ended: {rule.lowest([self.trace])} in "
+                f"{self.length.epochs:g} epochs; raise epochs or the RMSE in burn_in"
             )
         errors = self.last_errors()
         if not self.sampler.keeps_draws and self.settings.tau is None and errors:

@@ -1,7 +1,8 @@
 """Retention: which states of a chain are kept as draws.
 
-With a given burn-in, draws are spread evenly over the rounds after it. Without, burn-in grows with
-the run: it is the first quarter whenever the run ends. A policy is called before and after
+With a given burn-in, one draw in so many rounds after it is kept; they are spread evenly where
+there is no room for all. Without, burn-in grows with the run: it is the first quarter whenever the
+run ends. A policy is called before and after
 every round and returns a `Decision`, which the chain executes; it sees no parameters. At any time,
 `kept` are the rounds whose states would be the draws if the run ended now,
 `first_after_burn_in` is the position of the first of some rounds that would not be burn-in, and
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 from bayesmf.chains.monitor import BURN_SHARE, RunClock
 from bayesmf.chains.state import RunSettings
 from bayesmf.samplers.base import DataShape, Sampler
-from bayesmf.samplers.schedules import BurnIn, Thinning, Trace
+from bayesmf.samplers.schedules import BurnIn, Thinning, Trace, parts_before
 
-# Share of `max_seconds` after which burn-in ends in any case, to leave most of the time for draws.
+# Share of `max_seconds` after which burn-in ends, to leave most of the time for draws. A burn-in by
+# RMSE never ends by time.
 LONGEST_BURN_IN = 0.4
 
 
@@ -74,7 +76,10 @@ def first_kept(sampler: Sampler, length: RunLength) -> float:
 
 
 class Fixed:
-    """Draws after the sampler's burn-in, spread evenly to the end of a run of known length."""
+    """Draws after the sampler's burn-in, at equal distances, of a run of known length.
+
+    `cut` is the number of epochs after which the time limit ended burn-in, None if it did not.
+    """
 
     def __init__(
         self,
@@ -84,27 +89,33 @@ class Fixed:
         max_seconds: float | None,
         clock: RunClock,
     ) -> None:
-        self.burning, self.needs_validation = True, rule.needs_validation
+        self.burning = True
+        self.cut: float | None = None
         self._rule, self._length, self._room = rule, length, room
-        self._limit, self._clock = max_seconds, clock
-        self._first, self._thinning = 0, Thinning(1, 1)
+        self._limit, self._clock = None if rule.needs_validation else max_seconds, clock
+        self._begin(0)
+
+    def _begin(self, t: int) -> None:
+        """Set the first round after burn-in; then the number of draws is known."""
+        left, per_draw = max(1, self._length.n_rounds - t), self._length.per_draw
+        self._first, self._thinning = t, Thinning.spread(left, per_draw, self._room)
 
     def before(self, t: int, trace: Trace) -> None:
-        """End burn-in if it is over; then the number of draws is known."""
+        """End burn-in if it is over, or if much of the time is."""
         if not self.burning:
             return
-        length, limit = self._length, self._limit
-        late = limit is not None and self._clock.seconds() > LONGEST_BURN_IN * limit
-        if late or self._rule.over(t / length.per_epoch, length.epochs, trace):
-            self.burning, self._first = False, t
-            self._thinning = Thinning.spread(length.n_rounds - t, length.per_draw, self._room)
+        epoch, limit = t / self._length.per_epoch, self._limit
+        over = self._rule.over(epoch, self._length.epochs, trace)
+        if over or (limit is not None and self._clock.seconds() > LONGEST_BURN_IN * limit):
+            self.burning, self.cut = False, None if over else epoch
+            self._begin(t)
 
     def after(self, t: int) -> Decision:
         k, thinning = t - self._first, self._thinning
         if self.burning or not thinning.keeps(k):
             return Decision()
-        first = k * thinning.n_draws < thinning.n_rounds
-        return Decision(thinning.n_draws if first else None, keep=True, average=True)
+        room = None if thinning.draws(k) else thinning.draws(thinning.n_rounds)
+        return Decision(room, keep=True, average=True)
 
     def first_after_burn_in(self, rounds: Sequence[int]) -> int:
         return len(rounds) if self.burning else int(np.searchsorted(rounds, self._first))
@@ -117,11 +128,11 @@ class Fixed:
         return None
 
     def export(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        return {}, {"burning": self.burning, "first": self._first, **vars(self._thinning)}
+        return {}, {"burning": self.burning, "first": self._first, "cut": self.cut}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], plain: Mapping[str, Any]) -> None:
-        self.burning, self._first = plain["burning"], plain["first"]
-        self._thinning = Thinning(plain["n_rounds"], plain["n_draws"])
+        self.burning, self.cut = plain["burning"], plain["cut"]
+        self._begin(plain["first"])
 
 
 class Growing:
@@ -131,7 +142,7 @@ class Growing:
     other draw is, and from then on half as many are kept. The running average includes all of them.
     """
 
-    needs_validation = False
+    cut: float | None = None
 
     def __init__(self, length: RunLength, room: int, first_kept: float, every: int = 1) -> None:
         self.burning = True
@@ -186,4 +197,4 @@ class Growing:
 
 def _ends(t: int, rounds: float) -> bool:
     """Whether round t ends a stretch of `rounds` rounds."""
-    return int((t + 1) / rounds + 1e-9) > int(t / rounds + 1e-9)
+    return parts_before(t + 1, rounds) > parts_before(t, rounds)

@@ -246,7 +246,7 @@ _META = {
             "safe_tau?": NUMBER, "safe_version?": WHOLE,
         },
         "keeping": {
-            "burning": FLAG, "first?": WHOLE, "n_rounds?": WHOLE, "n_draws?": WHOLE, "every?": WHOLE
+            "burning": FLAG, "first?": WHOLE, "cut?": (NUMBER, None), "every?": WHOLE
         },
         "mean": (None, [(WHOLE, [WHOLE])]), "t": WHOLE, "epoch": WHOLE, "kept": WHOLE,
         "rmse": (NUMBER, None), "epoch_sse": NUMBER, "epoch_count": WHOLE, "ratings_read": WHOLE,
@@ -267,8 +267,8 @@ def check_snapshot(meta: dict[str, Any], most_room: int) -> None:
     sums = state["sse"], chain["epoch_sse"], chain["seconds"]
     if min(*counts, *sums, *visits, meta["room"]) < 0 or meta["room"] > most_room:
         raise ValueError("meta has a negative count or sum, or too much room")
-    every = [keeping.get(name, 1) for name in ("n_rounds", "n_draws", "every")]
-    if min(state["tau"], state["step_factor"], state.get("safe_tau", 1.0), *every) <= 0:
+    every = keeping.get("every", 1)
+    if min(state["tau"], state["step_factor"], state.get("safe_tau", 1.0), every) <= 0:
         raise ValueError("meta.chain has a precision, a step or a count that is not positive")
     if any(len(batch) != 3 or batch[2] < 1 for batch in meta["batches"]):
         raise ValueError("meta.batches are not those of draws")

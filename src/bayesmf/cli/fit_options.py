@@ -144,7 +144,7 @@ def make_sampler(args: argparse.Namespace) -> Sampler | Auto:
     if args.target is not None and not getattr(sampler, "adaptive", args.epochs is None):
         why = "--epochs" if args.epochs is not None else f"--sampler {args.sampler}"
         raise InputError(f"--target does nothing with {why}, which sets the length of the run")
-    if str(args.burn_in).startswith("rmse:") and args.validation is None:
+    if "rmse:" in str(args.burn_in) and args.validation is None:
         raise InputError(f"--burn-in {args.burn_in} needs --validation FILE")
     return sampler
 

@@ -220,12 +220,12 @@ def tau(text: str) -> str | float:
 
 
 def burn_in(text: str) -> str | float:
-    """A number of epochs, `rmse:X` or `stationary`."""
-    what = "a number of epochs, 'rmse:0.85' or 'stationary'"
+    """A number of epochs, `rmse:X`, `mean-rmse:X` or `stationary`."""
+    what = "a number of epochs, 'rmse:0.85', 'mean-rmse:0.85' or 'stationary'"
     if text == "stationary":
         return text
-    if text.startswith("rmse:"):
-        _typed(text, lambda text: float(text[5:]), lambda x: math.isfinite(x) and x > 0, what)
+    if text.startswith(("rmse:", "mean-rmse:")):
+        _typed(text, lambda text: float(text.split(":")[1]), lambda x: 0 < x < math.inf, what)
         return text
     return number(text, lambda value: value >= 0, what)
 

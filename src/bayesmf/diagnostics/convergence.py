@@ -148,12 +148,14 @@ def with_verdict(found: Convergence) -> dict[str, Any]:
     """Add what follows from R-hat: `state`, `converged`, `verdict` and `advice`.
 
     `found` has `rule` and `chains`; `rhat`, `rhat_noise` and the `slowest` parameter of the noise,
-    `limit`, `loss` and `passes` after burn-in; `draws`; `epochs`, `ended_by` and `target`.
+    `limit`, `loss` and `passes` after burn-in; `draws`; `epochs`, `ended_by` and `target`;
+    `burn_in` is a sentence about a burn-in that did not end by its rule, or empty.
     `converged` is None if unknown; `advice` is empty if none is needed.
     """
     state = state_of(found)
     known = {"converged": True, "not converged": False}.get(state)
-    out = {**found, "state": state, "converged": known, "verdict": verdict(found)}
+    sentence = f"{found.get('burn_in', '')} {verdict(found)}".lstrip()
+    out = {**found, "state": state, "converged": known, "verdict": sentence}
     return {**out, "advice": advice(out, shell=False)}
 
 

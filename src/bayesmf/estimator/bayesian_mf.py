@@ -48,7 +48,8 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         Accuracy at which sampling stops, if the sampler has no number of epochs; "auto" then has 1,
         2 or 4 chains.
     max_seconds : float, optional
-        Stop sampling after this many seconds, and answer from the draws kept so far.
+        Stop sampling after this many seconds, and answer from the draws kept so far. A `burn_in` of
+        the sampler ends after 40% of them at the latest, with a warning, unless it is by RMSE.
     prior : {"auto", "gamma", "wishart", "wishart-bias"}
         Prior of the rows: diagonal precisions with biases (Section 3.1 of the paper), BPMF's full
         covariances without biases (Section 2.1), or full covariances of factors and bias together.

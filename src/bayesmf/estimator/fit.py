@@ -152,8 +152,8 @@ def _validation_rmse(posterior: Posterior, known: Ratings, made: Prepared) -> fl
 def _warnings(report: Mapping[str, Any], rated: int) -> Warnings:
     found = report["convergence"]
     warnings: Warnings = []
-    if found["advice"]:
-        warnings.append((f"{found['verdict']} {found['advice']}", ConvergenceWarning))
+    if found["advice"] or found["burn_in"]:
+        warnings.append((f"{found['verdict']} {found['advice']}".rstrip(), ConvergenceWarning))
     if rated:
         warnings.append(
             (

@@ -45,7 +45,7 @@ _REPORT = {
         "loss?": _MAYBE, "rhat?": _MAYBE, "rhat_noise?": _MAYBE,
         "slowest?": (TEXT, None), "ess?": _MAYBE, "limit?": _MAYBE, "passes?": WHOLE,
         "chains?": WHOLE, "draws?": WHOLE, "epochs?": NUMBER, "target?": (TEXT, None),
-        "rule?": TEXT, "ended_by?": (TEXT, None),
+        "rule?": TEXT, "ended_by?": (TEXT, None), "burn_in?": TEXT,
     }),
 }  # fmt: skip
 # Constructor arguments that are saved as they are; the rest is in the report.

@@ -15,7 +15,7 @@ from bayesmf.chains.callbacks import Callback, Progress, RunPlan
 from bayesmf.chains.chain import Chain, RunContext
 from bayesmf.chains.monitor import Monitor, RunClock
 from bayesmf.chains.pairs import Validation, WatchedPairs, followed, probe_pairs
-from bayesmf.chains.retention import RunLength, first_kept
+from bayesmf.chains.retention import LONGEST_BURN_IN, RunLength, first_kept
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.rounds.gibbs import GibbsRounds
 from bayesmf.chains.rounds.gradient import GradientRounds
@@ -40,7 +40,9 @@ from bayesmf.run.stopping import N_PROBE, Convergence, judge, stages, target_nam
 from bayesmf.samplers.base import DataShape, Sampler
 from bayesmf.samplers.gibbs import Gibbs
 from bayesmf.samplers.registry import settings_dict
+from bayesmf.samplers.schedules import UntilRMSE
 from bayesmf.samplers.sgld import SGD
+from bayesmf.wording import count
 from bayesmf.worker.tasks import Held, Result, Task
 
 ChainRun = Generator[list[Task], Sequence[Result], None]
@@ -92,15 +94,15 @@ def run(
             engine.close()
     read = sum(chain.ratings_read for chain in chains)
     draws, epochs = run.store.draws(), read / len(data) / sampler.n_chains
+    about = {"ended_by": ended, "draws": len(draws), "epochs": epochs}
+    about["burn_in"] = burn_in_note(chains, run)
     return RunReport(
         settings=settings,
         draws=draws,
         seconds=run.monitor.clock.before + done["seconds"],
         ratings_read=read,
         epochs=epochs,
-        convergence=convergence_found(
-            found, settings, ended_by=ended, draws=len(draws), epochs=epochs
-        ),
+        convergence=convergence_found(found, settings, **about),
         repairs=sum(chain.state.repairs for chain in chains),
         engine=done,
         failures=list(run.monitor.failures.values()),
@@ -202,6 +204,47 @@ def run_length(settings: RunSettings, shape: DataShape) -> RunLength:
     return RunLength(n_rounds, per_epoch, (sampler.thin or 1.0) * per_epoch)
 
 
+def burn_in_together(chains: Sequence[Chain], run: RunContext, engine: Engine) -> None:
+    """Run all chains, epoch by epoch, until the mean of their RMSE ends burn-in by such a rule.
+
+    Chains that were resumed from later rounds have the errors of earlier epochs in their traces.
+    Chains that a callback has ended no longer count.
+    """
+    rule, length = run.settings.sampler.burn_in_rule(run.shape), run.length
+    if not isinstance(rule, UntilRMSE) or not rule.mean:
+        return
+    for epoch, t in enumerate(t for t in range(length.n_rounds) if length.ends_epoch(t)):
+        drive([chain.advance(t + 1) for chain in chains], engine)
+        known = [x for c in chains for x in c.trace.validation_rmse[epoch : epoch + 1]]
+        late = not known or len(known) < sum(not chain.stopped_by_callback for chain in chains)
+        for chain in chains:
+            chain.trace.mean_rmse.extend([] if late else [float(np.mean(known))])
+            chain.stopped |= late  # out of time, or a signal: those that wait must not go on
+        if late or chains[0].trace.mean_rmse[-1] <= rule.rmse:
+            return
+
+
+def burn_in_note(chains: Sequence[Chain], run: RunContext) -> str:
+    """How burn-in ended if not by its own rule, in a sentence; empty if it did."""
+    sampler = run.settings.sampler
+    if sampler.growing or not sampler.keeps_draws:
+        return ""
+    rule = sampler.burn_in_rule(run.shape)
+    burning = [chain.trace for chain in chains if chain.burning]
+    if burning:
+        lowest = f", where {rule.lowest(burning)}" if isinstance(rule, UntilRMSE) else ""
+        return (
+            f"Burn-in ({rule}) had not ended in {count(len(burning), 'chain')}{lowest}: the only "
+            "draw of such a chain is its last state."
+        )
+    cut = [chain.retention.cut for chain in chains if chain.retention.cut is not None]
+    note = (
+        f"Burn-in ({rule}) ended after {min(cut, default=0):.4g} epochs, when {LONGEST_BURN_IN:.0%}"
+        " of max_seconds was over: make burn_in shorter or max_seconds longer."
+    )
+    return note if cut else ""
+
+
 def sample_for(
     chains: Sequence[Chain],
     run: RunContext,
@@ -212,6 +255,7 @@ def sample_for(
 
     Returns the convergence of the probe pairs, and the reason why the run ended.
     """
+    burn_in_together(chains, run, engine)
     drive([chain.advance(run.length.n_rounds) for chain in chains], engine)
     between()
     ended = _ended_early(chains) if any(chain.stopped for chain in chains) else "epochs"

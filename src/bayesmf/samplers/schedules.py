@@ -10,6 +10,7 @@ Noise by row starts last: badly fitted rows would count as noisy, get less weigh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,10 +25,14 @@ INITIAL_PRECISION = 8.0  # precisions at the start, for ratings of variance one
 
 @dataclass(frozen=True)
 class Trace:
-    """Errors of a chain at the end of each epoch, oldest first, in the user's units."""
+    """Errors of a chain at the end of each epoch, oldest first, in the user's units.
+
+    `mean_rmse` are means of `validation_rmse` over all chains, only for a rule that needs them.
+    """
 
     train_rmse: list[float] = field(default_factory=list)
     validation_rmse: list[float] = field(default_factory=list)
+    mean_rmse: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -46,20 +51,32 @@ class FixedBurnIn:
 
 @dataclass(frozen=True)
 class UntilRMSE:
-    """Burn-in until the chain's RMSE on the validation set falls to `rmse`, as in the paper.
+    """Burn-in until the RMSE on the validation set falls to `rmse`, for each chain by its own.
 
-    The paper uses the mean over chains; here each chain uses its own RMSE, because chains do not
-    wait for each other.
+    With `mean`, by the mean over all chains, as in the paper: burn-in ends after the same epoch in
+    all of them, and until then they wait for each other at the end of each epoch.
     """
 
     rmse: float
+    mean: bool = False
     needs_validation = True
 
     def __str__(self) -> str:
-        return f"rmse:{self.rmse:g}"
+        return f"{'mean-' if self.mean else ''}rmse:{self.rmse:g}"
+
+    def errors(self, trace: Trace) -> list[float]:
+        """The errors that decide."""
+        return trace.mean_rmse if self.mean else trace.validation_rmse
 
     def over(self, epoch: float, epochs: float, trace: Trace) -> bool:
-        return bool(trace.validation_rmse) and trace.validation_rmse[-1] <= self.rmse
+        return any(rmse <= self.rmse for rmse in self.errors(trace)[-1:])
+
+    def lowest(self, traces: Iterable[Trace]) -> str:
+        """A clause on the lowest of the errors that decide."""
+        errors = [x for trace in traces for x in self.errors(trace)]
+        if not errors:
+            return "no epoch had ended"
+        return f"the lowest {'mean ' if self.mean else ''}validation RMSE was {min(errors):.4f}"
 
 
 @dataclass(frozen=True)
@@ -92,22 +109,22 @@ BurnIn = FixedBurnIn | UntilRMSE | Stationary
 
 
 def burn_in_rule(value: float | str | BurnIn) -> BurnIn:
-    """From a number of epochs, "rmse:0.85" or "stationary"."""
+    """From a number of epochs, "rmse:0.85", "mean-rmse:0.85" or "stationary"."""
     if isinstance(value, FixedBurnIn | UntilRMSE | Stationary):
         return value
     text = str(value).strip().lower()
     try:
         if text == "stationary":
             return Stationary()
-        if text.startswith("rmse:"):
-            return UntilRMSE(float(text[5:]))
+        if text.startswith(("rmse:", "mean-rmse:")):
+            return UntilRMSE(float(text.partition(":")[2]), mean=text[0] == "m")
         epochs = float(text)
     except ValueError:
         epochs = -1.0
     if not epochs >= 0 or not np.isfinite(epochs):
         raise InputError(
             f"burn_in {value!r} is none of: a number of epochs, 'rmse:0.85' (until the "
-            "validation RMSE falls to that), 'stationary'"
+            "validation RMSE falls to that), 'mean-rmse:0.85' (its mean over chains), 'stationary'"
         )
     return FixedBurnIn(epochs)
 
@@ -145,16 +162,30 @@ class StepSize:
 
 @dataclass(frozen=True)
 class Thinning:
-    """Which of the rounds after burn-in are kept: `n_draws`, evenly spread, the last too."""
+    """Which of the `n_rounds` rounds after burn-in are kept: the last of every `every` rounds."""
 
     n_rounds: int
-    n_draws: int
+    every: float
 
     @classmethod
     def spread(cls, n_rounds: int, thin: float, cap: int) -> Thinning:
-        """One draw in `thin` rounds, fewer where there would be more than `cap`."""
-        return cls(n_rounds, max(1, min(int(n_rounds / max(thin, 1.0)), cap)))
+        """One draw in `thin` rounds; where that is none or more than `cap`, 1 or `cap` evenly."""
+        every = max(thin, 1.0)
+        n = parts_before(n_rounds, every)
+        return cls(n_rounds, every if 1 <= n <= cap else n_rounds / max(1, min(n, cap)))
+
+    def draws(self, k: int) -> int:
+        """Number of draws of the first k rounds."""
+        return parts_before(k, self.every)
 
     def keeps(self, k: int) -> bool:
         """Whether round k (from 0) after burn-in is kept."""
-        return (k + 1) * self.n_draws // self.n_rounds > k * self.n_draws // self.n_rounds
+        return self.draws(k + 1) > self.draws(k)
+
+
+def parts_before(t: int, rounds: float) -> int:
+    """Number of stretches of `rounds` rounds that have ended before round t.
+
+    The tolerance is for lengths that were computed, such as 10 / 32.16 epochs of 32.16 rounds.
+    """
+    return int(t / rounds + 1e-9)

@@ -169,10 +169,11 @@ EPOCHS = Positive(
 )
 N_CHAINS = Whole("Independent chains.", help="independent chains", metavar="C", option="--chains")
 BURN_IN = Setting(
-    'Epochs dropped, or "rmse:0.85" (until the validation RMSE falls to that), or "stationary" '
-    "(until the training RMSE has no trend left). By default it grows with the run: whenever that "
-    "ends, the first quarter of its epochs is dropped.",
-    help="epochs dropped, or rmse:0.85 (by --validation), or stationary",
+    'Epochs dropped, or "rmse:0.85" (until a chain\'s validation RMSE falls to that), '
+    '"mean-rmse:0.85" (until its mean over chains does, as in the paper) or "stationary" (until '
+    "the training RMSE has no trend left). By default it grows with the run: whenever that ends, "
+    "the first quarter of its epochs is dropped.",
+    help="epochs dropped, or rmse:0.85 or mean-rmse:0.85 (by --validation), or stationary",
     metavar="B",
     type_name="float or str",
     reads="burn_in",
