@@ -215,3 +215,7 @@ def test_stripes_of_gibbs_follow_the_number_of_ratings(n, stripes):
     shape = DataShape(n, 500, 400, 10)
     assert Gibbs().resolve(shape).n_stripes == stripes
     assert Gibbs(n_stripes=3).resolve(shape).n_stripes == 3
+
+
+def test_rare_draws_of_the_precisions_are_compiled_too():
+    assert SGLD(precision_every=50).for_compiling(20).precision_every == 1

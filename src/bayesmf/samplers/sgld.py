@@ -207,6 +207,10 @@ class SGLD(GradientRule):
     def noise_variance(self, hbar: Array) -> Array:
         return np.ones_like(hbar) if self.noise == "paper" else inverse(hbar)
 
+    def for_compiling(self, n_ratings: int) -> Self:
+        # Drawing the precisions is compiled too, however rare they are.
+        return replace(super().for_compiling(n_ratings), precision_every=1)
+
     def noise_share(self, epoch: float) -> float:
         return schedules.noise_share(epoch, self.epochs) if self.growing else 1.0
 
