@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmf.checks import positive, whole
+from bayesmf.checks import not_negative, positive, whole
 from bayesmf.engines.base import Handle, Ledger, Workload, payload
 from bayesmf.engines.placement import Homes
 from bayesmf.errors import InputError
@@ -141,6 +141,9 @@ class Simulated:
     contention : float
         How many times longer a task takes while all workers are at work than alone. 1 where each
         has a machine of its own; threads of one machine share its memory.
+    server : float
+        Factor of the server's measured seconds. With a part of the data a round computes less, and
+        the server's work for it, most of which does not depend on the data, should shrink alike.
 
     Raises
     ------
@@ -167,6 +170,7 @@ class Simulated:
         *,
         rate: float | None = None,
         contention: float = 1.0,
+        server: float = 1.0,
     ) -> None:
         self.n_workers = whole("n_workers", n_workers)
         if self.n_workers > MOST_WORKERS:
@@ -176,6 +180,7 @@ class Simulated:
             raise InputError(f"network must be a Network, not {shown(network)}")
         self.rate = None if rate is None else positive("rate", rate, "ratings a second above 0")
         self.contention = positive("contention", contention)
+        self.server = not_negative("server", server)
 
     def start(self, load: Workload) -> None:
         """Hand out the ratings, and start the clocks.
@@ -370,7 +375,7 @@ class Simulated:
         """Count the time of what the server did since it was last here."""
         mark = time.thread_time()
         if self.rate is None and not self._standing:
-            passed = max(0.0, mark - self._mark - self._tick)
+            passed = self.server * max(0.0, mark - self._mark - self._tick)
             self._server += passed
             self._clocks.now += passed
         self._mark = mark

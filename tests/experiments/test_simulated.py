@@ -169,6 +169,20 @@ def test_measured_time_is_that_of_tasks_and_of_the_server(engine_of, monkeypatch
     assert told["busy_seconds"] == [5.0, 5.0]
 
 
+def test_the_servers_seconds_have_a_factor(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(simulated.time, "thread_time", lambda: clock[0])
+    engine = Simulated(2, server=0.25)
+    engine.start(Workload([], []))
+    clock[0] += 8.0
+    assert engine.seconds() == 2.0
+    with engine.aside():
+        clock[0] += 8.0
+    assert engine.seconds() == 2.0 == engine.report()["server_seconds"]
+    with pytest.raises(InputError, match="server"):
+        Simulated(2, server=-1.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Table(Shared):
     clock: list
