@@ -13,22 +13,27 @@ from numpy.typing import NDArray
 
 from bayesmf.data.ratings import Ratings
 from bayesmf.errors import InputError
+from bayesmf.reading.formats import check_format, find_files, recognise_format
+from bayesmf.samplers.base import DataShape
 from bayesmf.storage.artefact import Kind, read_file, write_file
+from bayesmf.storage.paths import as_path
 from bayesmf.synthetic.synthetic import SHAPES, Synthetic
 from experiments.oracle import lists_by_user, oracle_rmse
 
 # Planted features: more than the fewest that an experiment fits, fewer than the most.
 PLANTED = 48
 _KIND = Kind("bayesmf-study", "dataset", "remove it")
-# Training ratings of the paper's two sets, 80% and all but the test part (Table 2, Section 4.2).
-PAPER_RATINGS = {"netflix": 80_000_000, "yahoo": 700_000_000}
-FORMATS = {"netflix": "netflix", "yahoo": "yahoo-r2", "movielens": "auto"}
+# Of the paper's two sets: training ratings (80%, and all but the test files), and the share of test
+# ratings (Table 2, Section 4.2).
+PAPER_RATINGS = {"netflix": 80_384_405, "yahoo": 699_640_226}
+TEST_SHARE = {"netflix": 0.2, "yahoo": 18_231_790 / 717_872_016}
+NAMES = {"netflix": "Netflix", "yahoo": "Yahoo! Music", "yahoo-r2": "Yahoo! Music"}
 VALIDATION = 0.05  # of the training ratings, where settings are searched for
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """Which ratings: `kind` is netflix, yahoo, movielens or synthetic, `what` a path or a shape."""
+    """Which ratings: `kind` is a format of files or "synthetic", `what` a path or a shape."""
 
     kind: str
     what: str
@@ -37,37 +42,47 @@ class DataSource:
 
     @classmethod
     def parse(cls, text: str, scale: float, seed: int) -> DataSource:
-        """From KIND:WHAT."""
-        kind, _, what = text.partition(":")
-        if kind not in (*FORMATS, "synthetic") or not what:
-            raise InputError(
-                f"--data {text!r} is none of netflix:PATH, yahoo:PATH, movielens:PATH, "
-                "synthetic:SHAPE"
-            )
-        if kind == "synthetic" and what not in SHAPES:
-            raise InputError(f"--data {text!r}: the shapes are {', '.join(SHAPES)}")
+        """From synthetic:SHAPE, or the path of a file or folder of ratings."""
         if not 0 < scale <= 1:
             raise InputError(f"--scale must be above 0 and at most 1, not {scale:g}")
-        return cls(kind, what, scale, seed)
+        kind, _, what = text.partition(":")
+        if kind == "synthetic":
+            if what not in SHAPES:
+                raise InputError(f"--data {text!r}: the shapes are {', '.join(SHAPES)}")
+            return cls(kind, what, scale, seed)
+        check_format(as_path(text), "auto")
+        return cls(recognise_format(as_path(text)), text, scale, seed)
 
     @property
     def title(self) -> str:
         """Title for figures."""
         part = "" if self.scale == 1 else f", {100 * self.scale:g}% of it"
-        names = {"netflix": "Netflix", "yahoo": "Yahoo! Music"}
         if self.kind == "synthetic":
-            return f"synthetic ratings, {names.get(self.what, self.what)}'s shape{part}"
-        return f"{names.get(self.kind, f'MovieLens ({Path(self.what).name})')}{part}"
+            return f"synthetic ratings, {NAMES.get(self.what, self.what)}'s shape{part}"
+        path = Path(self.what)
+        name = f"MovieLens ({path.name})" if self.kind == "movielens" else path.stem
+        return f"{NAMES.get(self.kind, name)}{part}"
 
     @property
     def model(self) -> str:
         """The data set of the paper whose settings are used."""
-        return "yahoo" if "yahoo" in (self.kind, self.what) else "netflix"
+        return "yahoo" if self.kind == "yahoo-r2" or self.what == "yahoo" else "netflix"
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether they are a data set of the paper, whole or in part."""
+        return self.kind in ("netflix", "yahoo-r2")
 
     @property
     def test_share(self) -> float:
-        """80:20 as in the paper; 90:10 for MovieLens, as in most publications."""
-        return 0.1 if self.kind == "movielens" else 0.2
+        """As in the paper; 90:10 for MovieLens, as in most publications."""
+        return 0.1 if self.kind == "movielens" else TEST_SHARE[self.model]
+
+    def share(self, n_ratings: int) -> float:
+        """Part of the paper's data that `n_ratings` training ratings are."""
+        if self.of_paper or (self.kind == "synthetic" and self.what in PAPER_RATINGS):
+            return self.scale
+        return min(1.0, n_ratings / PAPER_RATINGS[self.model])
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,13 @@ class Dataset:
 
     @property
     def share(self) -> float:
-        """Share of the paper's number of training ratings."""
-        return min(1.0, len(self) / PAPER_RATINGS[self.source.model])
+        """Part of the paper's data."""
+        return self.source.share(self.shape().n_ratings)
+
+    def shape(self, validating: bool = False) -> DataShape:
+        """Sizes of the ratings that a run is trained on."""
+        n = len(self.parts["train"][0]) + (not validating) * len(self.parts["validation"][0])
+        return DataShape(n, self.n_users, self.n_items, 1.0)
 
     def train(self, validating: bool) -> Ratings:
         """All training ratings, or without those that settings are searched with."""
@@ -97,6 +117,12 @@ class Dataset:
         )
         return Ratings(user, item, rating)
 
+    def mean_rmse(self) -> float:
+        """Test error of the mean training rating."""
+        rating = self.parts["test"][2].astype(np.float64)
+        center = float(np.mean(self.train(False).rating, dtype=np.float64))
+        return float(np.sqrt(np.mean((rating - center) ** 2)))
+
     def held_out(self, validating: bool) -> Ratings:
         """The ratings that errors are measured on."""
         return Ratings(*(np.array(x) for x in self.parts["validation" if validating else "test"]))
@@ -104,7 +130,7 @@ class Dataset:
 
 def load_dataset(source: DataSource, folder: Path) -> Dataset:
     """The dataset of a source, made once and stored in a folder."""
-    about = json.dumps({**asdict(source), "planted": PLANTED}, sort_keys=True)
+    about = json.dumps({**asdict(source), "planted": PLANTED, "format": 2}, sort_keys=True)
     name = hashlib.sha256(about.encode()).hexdigest()[:16]
     path = folder / f"study-{name}"
     if not path.exists():
@@ -120,33 +146,55 @@ def load_dataset(source: DataSource, folder: Path) -> Dataset:
 
 def _cut(source: DataSource) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     floors: dict[str, float] = {}
-    plan = None
     if source.kind == "synthetic":
         plan = Synthetic.like(
             source.what, source.scale, random_state=source.seed, n_factors=PLANTED
         )
-        ratings = plan.ratings()
-    else:
-        ratings = Ratings.read(source.what, format=FORMATS[source.kind])
-        if source.scale < 1:
-            ratings = _some_users(ratings, source)
-    train, test = ratings.split(source.test_share, random_state=source.seed)
-    if plan is not None:
+        train, test = plan.ratings().split(source.test_share, random_state=source.seed)
         floors = _floors(plan, train, test)
+    elif source.kind == "yahoo-r2":
+        train = _some_users(Ratings.read(source.what), source)
+        test = _yahoo_test(Path(source.what), train, source.scale == 1)
+    else:
+        ratings = _some_users(Ratings.read(source.what), source)
+        train, test = ratings.split(source.test_share, random_state=source.seed)
     rest, validation = train.split(VALIDATION, random_state=source.seed + 1)
     arrays: dict[str, NDArray[Any]] = {}
     for name, part in (("train", rest), ("validation", validation), ("test", test)):
         arrays |= {f"{name}_user": part.user_rows, f"{name}_item": part.item_rows}
         arrays[f"{name}_rating"] = part.rating
-    return arrays, {"n_users": ratings.n_users, "n_items": ratings.n_items, "floors": floors}
+    return arrays, {"n_users": train.n_users, "n_items": train.n_items, "floors": floors}
+
+
+def _yahoo_test(folder: Path, train: Ratings, unknown_users: bool) -> Ratings:
+    """The ratings of Yahoo's test files, by the training ratings' row numbers.
+
+    Unknown users and items have numbers past the last row; without `unknown_users` their ratings
+    are left out.
+    """
+    files = find_files(folder, (("test_*.txt",),))
+    if not files:
+        raise InputError(f"{folder} has no test_*.txt, the test part of Yahoo! Music R2")
+    parts: list[tuple[NDArray[Any], ...]] = []
+    new_user, new_item = train.n_users, train.n_items
+    for one in (Ratings.read(file) for file in files):
+        user = train.user_ids.lookup(one.user_ids)[one.user_rows]
+        item = train.item_ids.lookup(one.item_ids)[one.item_rows]
+        own = np.flatnonzero((user >= 0) | unknown_users)
+        user = np.where(user < 0, new_user + one.user_rows, user)
+        item = np.where(item < 0, new_item + one.item_rows, item)
+        new_user, new_item = new_user + one.n_users, new_item + one.n_items
+        parts.append((user[own], item[own], one.rating[own]))
+    user, item, rating = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Ratings.from_arrays(user, item, rating, None, train.user_ids, train.item_ids)
 
 
 def _some_users(ratings: Ratings, source: DataSource) -> Ratings:
     """A part of the users with all their ratings, so that ratings per user stay the same."""
-    rng = np.random.default_rng(source.seed)
-    chosen = rng.random(ratings.n_users) < source.scale
-    own = chosen[ratings.user_rows]
-    return Ratings(ratings.user_rows[own], ratings.item_rows[own], ratings.rating[own]).compact()
+    if source.scale == 1:
+        return ratings
+    chosen = np.random.default_rng(source.seed).random(ratings.n_users) < source.scale
+    return ratings.take(np.flatnonzero(chosen[ratings.user_rows])).compact()
 
 
 def _floors(plan: Synthetic, train: Ratings, test: Ratings) -> dict[str, float]:

@@ -6,43 +6,70 @@ import multiprocessing
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bayesmf.errors import InputError
 from bayesmf.process import Line, clock_text
 from experiments.paper.datasets import Dataset, DataSource, load_dataset
-from experiments.paper.presets import ALGORITHMS, BURN_IN, EPOCHS, Tuned, make_plan
-from experiments.paper.trials import Links, TrialSpec, perform, stored
+from experiments.paper.presets import (
+    ALGORITHMS,
+    BURN_IN,
+    EPOCHS,
+    FALL,
+    SINGLE,
+    Tuned,
+    make_plan,
+)
+from experiments.paper.trials import Links, TrialSpec, best_rmse, perform, stored
 
 DIMENSIONS = (30, 60, 100)
 CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
 COST_EPOCHS = 3.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 Record = dict[str, Any]
-# Of a pass at 30 factors, for `expected`; and what it takes to compile an algorithm for a width.
-RATING_SECONDS, ROUND_SECONDS, START_SECONDS, COMPILE_SECONDS = 6e-8, 0.02, 5.0, 5.0
+# For `expected`: nanoseconds of a rating at 30 factors, seconds of a round, of a process's start,
+# and of compiling an algorithm for a width.
+RATING_SECONDS, ROUND_SECONDS, START_SECONDS, COMPILE_SECONDS = 6e-8, 2e-3, 5.0, 5.0
 
 
 @dataclass(frozen=True)
 class ExperimentSettings:
-    """Options of the command."""
+    """Options of the command.
+
+    `burn_in` is the mean RMSE of all chains that ends it, with the printed settings; where it is
+    None `with_burn_in` finds it.
+    """
 
     source: DataSource
     out: Path
-    settings: str = "tuned"
+    settings: str = "paper"
     budget: float = 60.0
     epochs: float = EPOCHS
     workers: int = 9
     links: Links = field(default_factory=Links)
-    seed: int = 0
+    seeds: Sequence[int] = (0,)
     jobs: int = 1
     tuned: Tuned = field(default_factory=dict)
     dimensions: Sequence[int] = DIMENSIONS
+    burn_in: float | None = None
 
     @property
     def runs(self) -> Path:
         return self.out / "runs"
+
+    @property
+    def seed(self) -> int:
+        """The seed of the data and the chains; the first of several."""
+        return self.seeds[0]
+
+    def of_seed(self, seed: int) -> tuple[ExperimentSettings, Dataset]:
+        """Settings of one seed, and its data, which are made where they are missing."""
+        source = replace(self.source, seed=seed)
+        dataset = load_dataset(source, self.out / "data")
+        links = replace(self.links, share=dataset.share)
+        return replace(self, source=source, seeds=(seed,), links=links), dataset
 
 
 def spec(
@@ -52,27 +79,34 @@ def spec(
     n_factors: int | None = None,
     workers: int | None = None,
     epochs: float | None = None,
+    validating: bool = False,
 ) -> TrialSpec:
     """One algorithm of an experiment."""
     # What is only timed needs no end of burn-in.
-    until = BURN_IN.get(settings.source.kind) if epochs is None else None
-    epochs = epochs or settings.epochs
+    until = settings.burn_in if epochs is None else None
+    first = settings.dimensions[0]
+    d, n_workers = n_factors or first, workers or settings.workers
     plan = make_plan(
         algorithm,
-        workers or settings.workers,
-        n_factors or settings.dimensions[0],
+        n_workers,
+        d,
         settings.settings,
         model=settings.source.model,
-        n_ratings=len(dataset),
+        shape=dataset.shape(validating),
         share=dataset.share,
-        epochs=epochs,
-        burn_in=None if until is None else f"rmse:{until}",
+        epochs=epochs or settings.epochs,
+        burn_in=None if until is None else f"mean-rmse:{until:.6g}",
         tuned=settings.tuned,
     )
-    short = epochs if algorithm == "bayesmf" and epochs < settings.epochs else None
+    short = epochs if algorithm == "bayesmf" and (epochs or EPOCHS) < settings.epochs else None
+    compared = (
+        algorithm in ALGORITHMS and algorithm != "bayesmf" and epochs is None
+        and d == first and n_workers == settings.workers and not validating
+    )  # fmt: skip
     return TrialSpec(
-        dataset.digest, plan, settings.links, settings.budget, settings.seed, epochs=short
-    )
+        dataset.digest, plan, settings.links, settings.budget, settings.seed, validating, short,
+        exact=compared,
+    )  # fmt: skip
 
 
 def specs_of(experiment: str, settings: ExperimentSettings, dataset: Dataset) -> list[TrialSpec]:
@@ -80,13 +114,14 @@ def specs_of(experiment: str, settings: ExperimentSettings, dataset: Dataset) ->
     if experiment == "convergence":
         return [spec(settings, dataset, name) for name in ALGORITHMS]
     if experiment == "chains":
-        by_columns = [spec(settings, dataset, "DSGLD-C", workers=s) for s in CHAINS]
-        return by_columns + [spec(settings, dataset, "DSGLD-S", workers=s) for s in SQUARES]
+        made = [spec(settings, dataset, "DSGLD-C", workers=s) for s in CHAINS]
+        made += [spec(settings, dataset, "DSGLD-S", workers=s) for s in SQUARES]
+        return [*made, spec(settings, dataset, SINGLE)]
     if experiment == "dimension":
         return [
             spec(settings, dataset, name, d) for d in settings.dimensions for name in ALGORITHMS
         ]
-    names = ("SGLD", "DSGLD-S", "Gibbs", "coordinate Gibbs", "bayesmf")
+    names = ("SGLD", "DSGLD-S", "Gibbs", "bayesmf")
     return [
         spec(settings, dataset, name, d, epochs=COST_EPOCHS)
         for d in settings.dimensions
@@ -94,35 +129,80 @@ def specs_of(experiment: str, settings: ExperimentSettings, dataset: Dataset) ->
     ]
 
 
-def perform_all(
-    specs: Iterable[TrialSpec], settings: ExperimentSettings, dataset: Dataset, name: str = "runs"
-) -> dict[str, Record]:
-    """Records of all trials by their keys, stored before or made now."""
-    wanted = {one.key: one for one in specs}
-    found = {key: stored(one, settings.runs) for key, one in wanted.items()}
+class Job(NamedTuple):
+    """A trial with the settings and data of its seed."""
+
+    spec: TrialSpec
+    settings: ExperimentSettings
+    dataset: Dataset
+
+
+def with_burn_in(
+    every: Sequence[tuple[ExperimentSettings, Dataset]],
+) -> list[tuple[ExperimentSettings, Dataset]]:
+    """Settings with the RMSE at which burn-in ends.
+
+    On the paper's own data it is the printed one. On others it follows from the DSGD trial of the
+    same seed, which is made here: the RMSE after `FALL` of the fall from the error of the mean
+    rating to DSGD's lowest.
+    """
+    jobs = [
+        Job(spec(settings, dataset, "DSGD"), settings, dataset)
+        for settings, dataset in every
+        if settings.settings == "paper" and settings.burn_in is None
+        and not (settings.source.of_paper and settings.source.scale == 1)
+    ]  # fmt: skip
+    records = perform_all(jobs, "DSGD, which sets the end of burn-in")
+    known = {job.settings.seed: records[job.spec.key] for job in jobs}
+    return [
+        (replace(settings, burn_in=_until(settings, dataset, known.get(settings.seed))), dataset)
+        for settings, dataset in every
+    ]
+
+
+def _until(settings: ExperimentSettings, dataset: Dataset, dsgd: Record | None) -> float | None:
+    if settings.settings != "paper" or settings.burn_in is not None:
+        return settings.burn_in
+    if dsgd is None:
+        return BURN_IN[settings.source.model]
+    start, best = dataset.mean_rmse(), best_rmse(dsgd["trace"])
+    if best is None or not best < start:
+        raise InputError(
+            "DSGD's error does not fall, so no RMSE for the end of burn-in follows from it: "
+            "give --burn-in, or more --epochs or --budget"
+        )
+    return float(f"{start - FALL * (start - best):.5g}")
+
+
+def perform_all(jobs: Iterable[Job], name: str = "runs") -> dict[str, Record]:
+    """Records of all trials by their keys, stored before or made now, in the order of seeds."""
+    wanted = {job.spec.key: job for job in jobs}
+    found = {key: stored(job.spec, job.settings.runs) for key, job in wanted.items()}
     out = {key: record for key, record in found.items() if record is not None}
-    missing = [one for key, one in wanted.items() if key not in out]
-    # The longest first: the last one to end is then a short one.
-    missing.sort(key=lambda one: -_effort(one))
+    missing = [job for key, job in wanted.items() if key not in out]
+    order = {seed: k for k, seed in enumerate(dict.fromkeys(job.settings.seed for job in missing))}
+    # Of a seed the longest first: the last one to end is then a short one.
+    missing.sort(key=lambda job: (order[job.settings.seed], -_effort(job)))
     total = sum(map(_effort, missing))
     done, begin = 0.0, time.monotonic()
     with Line() as line:
         line.say(f"{name}: the first of {len(missing)}")
-        for number, (one, record) in enumerate(_made(missing, settings, dataset), 1):
-            out[one.key] = record
-            done += _effort(one)
+        for number, (job, record) in enumerate(_made(missing), 1):
+            out[job.spec.key] = record
+            done += _effort(job)
             left = (time.monotonic() - begin) * (total / done - 1)
             pieces = (
                 f"{number} of {len(missing)}",
                 f"{clock_text(left)} left",
-                f"last: {_title_of(one)}",
+                f"last: {_title_of(job)}",
             )
             line.measure(name, done, total, pieces)
     return out
 
 
-def _title_of(one: TrialSpec) -> str:
-    return f"{one.plan.algorithm}, D = {one.plan.n_factors}"
+def _title_of(job: Job) -> str:
+    plan = job.spec.plan
+    return f"{plan.algorithm}, D = {plan.n_factors}, seed {job.settings.seed}"
 
 
 class Estimate(NamedTuple):
@@ -133,47 +213,47 @@ class Estimate(NamedTuple):
     compiling: float
 
 
-def expected(
-    specs: Iterable[TrialSpec], settings: ExperimentSettings, dataset: Dataset
-) -> Estimate:
+def expected(every: Iterable[Job]) -> Estimate:
     """Estimate the number of missing trials and their time on this machine.
 
-    Measured nanoseconds of a rating (docs/performance.md), what a round costs beside it, and what
-    a process takes to start. Compiling, which happens once, is separate.
+    Compiling, which happens once, is separate.
     """
-    wanted = {one.key: one for one in specs}
-    missing = [one for one in wanted.values() if stored(one, settings.runs) is None]
-    jobs = max(1, min(settings.jobs, len(missing)))
-    longest = settings.budget * max((one.plan.workers for one in missing), default=1)
-    seconds = [
-        min(longest, _effort(one) * (ROUND_SECONDS + RATING_SECONDS * len(dataset)))
-        for one in missing
-    ]
+    wanted = {job.spec.key: job for job in every}
+    missing = [job for job in wanted.values() if stored(job.spec, job.settings.runs) is None]
+    jobs = max(1, min([len(missing), *(job.settings.jobs for job in missing)]))
+    seconds = [_effort(job) for job in missing]
     total = START_SECONDS * (jobs > 1) + max([sum(seconds) / jobs, *seconds], default=0)
-    kinds = {(one.plan.algorithm, one.plan.n_factors) for one in missing}
+    kinds = {(job.spec.plan.algorithm, job.spec.plan.n_factors) for job in missing}
     return Estimate(len(missing), total, COMPILE_SECONDS * len(kinds) / jobs)
 
 
-def _effort(one: TrialSpec) -> float:
-    """About how long a trial is, in passes of 30 factors: chains, passes and factors."""
-    sampler = one.plan.sampler or {"n_chains": 2, "epochs": 60}
-    return float(
-        sampler.get("n_chains", 1) * (one.epochs or sampler["epochs"]) * one.plan.n_factors / 30
-    )
+def _effort(job: Job) -> float:
+    """About how many seconds a trial takes here: compute, and rounds; no more than its budget."""
+    one, n = job.spec, job.dataset.shape().n_ratings
+    plan, w = one.plan, one.plan.n_factors + 1
+    sampler = plan.sampler or {"n_chains": 2, "epochs": 60}
+    passes = sampler.get("n_chains", 1) * (one.epochs or sampler["epochs"])
+    seconds = passes * n * RATING_SECONDS * plan.n_factors / 30
+    if plan.algorithm == "Gibbs":  # whole rows: docs/performance.md
+        rows = job.dataset.n_users + job.dataset.n_items
+        seconds = passes * 2e-9 * (n * (2.2 * w + 0.045 * w**2) + 0.04 * rows * w**3)
+    elif plan.sampler:
+        rounds = n / max(1, sampler["batch_size"] or n / 50) / (sampler["round_length"] or 50)
+        seconds += passes * rounds * ROUND_SECONDS
+    return float(min(seconds, one.seconds * plan.workers))
 
 
-def _made(
-    missing: Sequence[TrialSpec], settings: ExperimentSettings, dataset: Dataset
-) -> Iterable[tuple[TrialSpec, Record]]:
-    if settings.jobs == 1 or len(missing) < 2:
-        for one in missing:
-            yield one, perform(one, dataset, settings.runs)
+def _made(missing: Sequence[Job]) -> Iterable[tuple[Job, Record]]:
+    jobs = min([len(missing), *(job.settings.jobs for job in missing)])
+    if jobs < 2:
+        for job in missing:
+            yield job, perform(job.spec, job.dataset, job.settings.runs)
         return
     # Processes, so that one trial's server does not wait for another's interpreter.
     context = multiprocessing.get_context("spawn")
     others = {child.pid for child in multiprocessing.active_children()}
-    with ProcessPoolExecutor(min(settings.jobs, len(missing)), mp_context=context) as pool:
-        under_way = {pool.submit(_perform, one, settings): one for one in missing}
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        under_way = {pool.submit(_perform, job.spec, job.settings): job for job in missing}
         try:
             for future in as_completed(under_way):
                 yield under_way[future], future.result()
@@ -192,5 +272,6 @@ _DATASETS: dict[str, Dataset] = {}
 
 def _perform(one: TrialSpec, settings: ExperimentSettings) -> Record:
     if one.study not in _DATASETS:
+        _DATASETS.clear()  # seeds follow each other
         _DATASETS[one.study] = load_dataset(settings.source, settings.out / "data")
     return perform(one, _DATASETS[one.study], settings.runs)

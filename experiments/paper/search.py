@@ -17,7 +17,7 @@ from functools import partial
 
 from bayesmf.storage.atomic import replacing
 from experiments.paper.datasets import Dataset
-from experiments.paper.experiments import ExperimentSettings, Record, perform_all, spec
+from experiments.paper.experiments import ExperimentSettings, Job, Record, perform_all, spec
 from experiments.paper.presets import MCMC
 from experiments.paper.trials import TrialSpec, best_rmse
 
@@ -41,7 +41,8 @@ def search(settings: ExperimentSettings, dataset: Dataset) -> tuple[Searched, li
     def best_of(name: str, d: int, options: list[Options], epochs: float | None = None) -> Best:
         """Those of the options that give the lowest error, and the record of their trial."""
         specs = [_trial(plain, dataset, name, d, one, epochs) for one in options]
-        records = perform_all(specs, settings, dataset, f"search for {name}, D = {d}")
+        jobs = [Job(one, settings, dataset) for one in specs]
+        records = perform_all(jobs, f"search for {name}, D = {d}")
         found = [records[one.key] for one in specs]
         trials.extend(found)
         errors = [_error(record) for record in found]
@@ -108,8 +109,8 @@ def _trial(
     epochs: float | None = None,
 ) -> TrialSpec:
     tuned = {name: {str(d): changes}}
-    one = spec(replace(settings, tuned=tuned), dataset, name, n_factors=d, epochs=epochs)
-    return replace(one, validating=True)
+    settings = replace(settings, tuned=tuned)
+    return spec(settings, dataset, name, n_factors=d, epochs=epochs, validating=True)
 
 
 def _error(record: Record) -> float:

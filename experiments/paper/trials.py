@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bayesmf import __version__
 from bayesmf.chains.callbacks import History
+from bayesmf.chains.pairs import IntegratedPairs
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
@@ -28,23 +30,30 @@ from bayesmf.run.prepare import prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
-from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
+from bayesmf.samplers.schedules import burn_in_rule
 from bayesmf.storage.atomic import replacing
 from experiments.paper.datasets import Dataset
+from experiments.paper.estimates import COLUMNS, EXACT_DRAWS, Estimates
 from experiments.paper.presets import TrialPlan
 from experiments.simulated import SHARED_MEMORY, Network, Simulated
 
-FORMAT = 3  # of a stored trial; one of another format is made again
-COLUMNS = ("chain", "epoch", "seconds", "burning", "rmse", "rmse_all_chains", "train_rmse")
+FORMAT = 4  # of a stored trial; one of another format is made again
+ENGINE = ("workers", "idle", "rounds", "bytes_sent", "bytes_received", "node_bytes")
 
 
 @dataclass(frozen=True)
 class Links:
-    """Links between the server and the workers of a simulated cluster, or a real one's address."""
+    """Links between the server and the workers of a simulated cluster, or a real one's address.
+
+    `share` is the part of the paper's data. A round computes so much less than at full size, so
+    the latency and the server's seconds are multiplied by it; packets have become smaller by
+    themselves.
+    """
 
     latency: float = 0.5e-3
     bandwidth: float = 1.25e9
     address: str | None = None
+    share: float = 1.0
 
     @property
     def clock(self) -> str:
@@ -52,7 +61,10 @@ class Links:
         if self.address is not None:
             return "on a Ray cluster"
         gbit = self.bandwidth / 1.25e8
-        return f"simulated: measured compute, {1e3 * self.latency:g} ms and {gbit:g} Gbit/s links"
+        text = f"simulated: measured compute, {1e3 * self.latency:g} ms and {gbit:g} Gbit/s links"
+        if self.share == 1:
+            return text
+        return f"{text}, latency and server x {self.share:.2g}"
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ class TrialSpec:
     seed: int
     validating: bool = False  # errors are those on the validation split
     epochs: float | None = None  # of `auto`, where no more are wanted
+    exact: bool = False  # also the estimator with users integrated out
 
     @property
     def key(self) -> str:
@@ -113,77 +126,162 @@ def make_links_engine(spec: TrialSpec) -> Engine:
     """The engine that has the plan's workers."""
     plan, links = spec.plan, spec.links
     if plan.shared_memory:
-        return Simulated(plan.workers, SHARED_MEMORY)
+        return Simulated(plan.workers, SHARED_MEMORY, server=links.share)
     if links.address is not None:
         return make_engine(Cluster(address=links.address, n_workers=plan.workers), None)
-    return Simulated(plan.workers, Network(links.latency, links.bandwidth))
+    network = Network(links.share * links.latency, links.bandwidth)
+    return Simulated(plan.workers, network, server=links.share)
 
 
 def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
-    plan = spec.plan
-    sampler: Any = Auto(epochs=spec.epochs) if plan.sampler is None else sampler_from(plan.sampler)
+    plan, engine = spec.plan, make_links_engine(spec)
+    own = plan.sampler is None  # the library's own way, with its own estimator
+    sampler: Any = Auto(epochs=spec.epochs) if own else sampler_from(plan.sampler or {})
     wanted = FitSettings(
         n_factors=plan.n_factors,
         sampler=sampler,
         max_seconds=spec.seconds,
         prior=plan.prior,
         tau="sample" if plan.tau is None else plan.tau,
-        noise_by="auto" if plan.sampler is None else None,  # the paper has one number
+        noise_by="auto" if own else None,  # the paper has one number
         beta_0=plan.beta_0,
+        keep="auto" if own else "both",
         max_draws=1_000_000,
         random_state=spec.seed,
-        engine=make_links_engine(spec),
+        engine=engine,
         last_draw_only=True,
     )
     made = prepare(dataset.train(spec.validating), plan.standardize)
-    pairs = prepare_validation(dataset.held_out(spec.validating), made)
-    history, begin = History(), time.monotonic()
+    known = prepare_validation(dataset.held_out(spec.validating), made)
+    at = known.pairs
+    watched = Estimates.of(
+        known,
+        IntegratedPairs(at.user, at.item, at.rated, made.data, "items") if spec.exact else None,
+        every=exact_every(sampler),
+        scale=made.scale,
+        workers=plan.workers,
+        engine=engine,
+    )
+    history, begin, used = History(), time.monotonic(), time.process_time()
+    about: dict[str, Any] = {
+        "sizes": {
+            "users": made.data.n_users, "items": made.data.n_items, "ratings": len(made.data)
+        }
+    }  # fmt: skip
     try:
         done = start_run(
-            made.data, wanted, scale=made.scale, validation=pairs, callbacks=(history,)
+            made.data,
+            wanted,
+            scale=made.scale,
+            validation=known if own else replace(known, pairs=watched),
+            callbacks=(history if own else watched,),
         )
     except (DivergenceError, InputError) as error:
         if isinstance(error, InputError) and not _burns_until(sampler):
             raise
-        return {"trace": _trace(history), "failed": str(error), "final": None}
-    trace = _trace(history)
+        return {**about, **_without_result(str(error), watched.trace(0.0), sampler)}
+    trace = own_trace(history) if own else watched.trace(done.seconds)
+    if _burns_until(sampler) and all(trace["burning"]):
+        lowest = min(trace["rmse"], default=float("nan"))
+        failed = (
+            f"burn-in never ended: the lowest RMSE of a chain was {lowest:.4f} in "
+            f"{done.seconds:.3g} s"
+        )
+        return {**about, **_without_result(failed, trace, sampler)}
     return {
+        **about,
         "trace": trace,
         "failed": None,
-        "final": final_rmse(trace),
+        "final": final_rmse(trace) if own else watched.rmse(watched.printed),
+        "final_exact": None if own else watched.rmse(watched.exact),
+        "burn_in": burn_in_of(sampler, trace),
         "clock_seconds": done.seconds,
         "real_seconds": time.monotonic() - begin - done.compile_seconds,
         "compile_seconds": done.compile_seconds,
+        "cpu_seconds": time.process_time() - used,
         "epochs": done.epochs,
         "repairs": done.repairs,
-        "n_draws": sum(trace["draws"][-done.settings.sampler.n_chains :]),
-        "first_step": history.events[0]["step_size"] if history.events else None,
-        "engine": {k: done.engine[k] for k in ("workers", "idle", "bytes_sent", "bytes_received")},
+        "n_draws": trace["draws_all"][-1] if trace["draws_all"] else 0,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "engine": {name: done.engine.get(name) for name in ENGINE},
     }
+
+
+def _without_result(why: str, trace: dict[str, list[Any]], sampler: Any) -> dict[str, Any]:
+    return {
+        "trace": trace, "failed": why, "final": None, "final_exact": None,
+        "burn_in": burn_in_of(sampler, trace),
+    }  # fmt: skip
+
+
+def exact_every(sampler: Any) -> int:
+    """Draws of a chain for one that users are integrated out of."""
+    thin = getattr(sampler, "thin", None)
+    if not thin:
+        return 1
+    draws: float = sampler.n_chains * sampler.epochs / thin
+    return max(1, round(draws / EXACT_DRAWS))
+
+
+def burn_in_of(sampler: Any, trace: dict[str, list[Any]]) -> dict[str, Any]:
+    """The rule of burn-in, the seconds at which it ended, and what ended it."""
+    rule = getattr(sampler, "burn_in", None)
+    times = zip(trace["seconds"], trace["burning"], strict=True)
+    ended = next((seconds for seconds, burning in times if not burning), None)
+    if rule is None or ended is None:
+        return {"rule": "none" if rule is None else str(rule), "ended": None, "by": "never"}
+    return {"rule": str(rule), "ended": ended, "by": "rmse" if _burns_until(sampler) else "epochs"}
 
 
 def _burns_until(sampler: Any) -> bool:
     """Whether burn-in ends at an error, which may never be reached."""
     rule = getattr(sampler, "burn_in", None)
-    return rule is not None and isinstance(burn_in_rule(rule), UntilRMSE)
+    return rule is not None and burn_in_rule(rule).needs_validation
 
 
-def _trace(history: History) -> dict[str, list[Any]]:
-    events = sorted(history.events, key=lambda event: event["seconds"])
-    return {name: [event[name] for event in events] for name in (*COLUMNS, "draws")}
+def own_trace(history: History) -> dict[str, list[Any]]:
+    """The columns of a record of the library's own way, whose estimator is the exact one."""
+    events = sorted(history.events, key=lambda event: float(event["seconds"]))
+    draws: dict[int, int] = {}
+    rows = []
+    for event in events:
+        draws[event["chain"]] = event["draws"]
+        average = None if event["burning"] else event["rmse_all_chains"]
+        rows.append(
+            {**event, "draws_all": sum(draws.values()), "rmse_all": average, "exact_all": None,
+             "printed_seconds": 0.0, "exact_seconds": 0.0}
+        )  # fmt: skip
+    return {name: [row[name] for row in rows] for name in COLUMNS}
 
 
-def shown(trace: dict[str, list[Any]]) -> list[tuple[float, float, bool]]:
-    """(seconds, RMSE, burning) as the paper shows them: one chain while it burns, then all."""
+Curve = list[tuple[float, float, bool]]
+
+
+def shown(trace: dict[str, list[Any]], estimator: str = "printed") -> Curve:
+    """(seconds, RMSE, burning) as the paper shows them: one chain while it burns, then all.
+
+    Seconds include those that the estimator took, "printed" or "exact".
+    """
     out, over = [], False
-    names = ("seconds", "chain", "burning", "rmse", "rmse_all_chains")
-    for seconds, chain, burning, rmse, all_chains in zip(*(trace[n] for n in names), strict=True):
+    average = trace["exact_all" if estimator == "exact" else "rmse_all"]
+    spent = trace[f"{estimator}_seconds"]
+    names = ("seconds", "chain", "burning", "rmse")
+    for k, (seconds, chain, burning, rmse) in enumerate(
+        zip(*(trace[n] for n in names), strict=True)
+    ):
         over = over or not burning
         if not over and chain == 0 and rmse is not None:
             out.append((seconds, rmse, True))
-        elif over and not burning and all_chains is not None:
-            out.append((seconds, all_chains, False))
+        elif over and not burning and average[k] is not None:
+            out.append((seconds + spent[k], average[k], False))
     return out
+
+
+def by_draws(trace: dict[str, list[Any]], estimator: str = "printed") -> list[tuple[int, float]]:
+    """(draws of all chains, RMSE of their average)."""
+    average = trace["exact_all" if estimator == "exact" else "rmse_all"]
+    pairs = zip(trace["draws_all"], average, strict=True)
+    return [(draws, rmse) for draws, rmse in pairs if draws and rmse is not None]
 
 
 def final_rmse(trace: dict[str, list[Any]]) -> float | None:
@@ -197,6 +295,7 @@ def best_rmse(trace: dict[str, list[Any]]) -> float | None:
     return min((rmse for _, rmse, _ in shown(trace)), default=None)
 
 
-def time_to(trace: dict[str, list[Any]], rmse: float) -> float | None:
+def time_to(trace: dict[str, list[Any]], rmse: float, estimator: str = "printed") -> float | None:
     """Seconds until an error is reached, if it is."""
-    return next((seconds for seconds, value, _ in shown(trace) if value <= rmse), None)
+    curve = shown(trace, estimator)
+    return next((seconds for seconds, value, _ in curve if value <= rmse), None)

@@ -8,15 +8,31 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayesmf import SGLD, Ratings, Synthetic
+from bayesmf.chains.pairs import IntegratedPairs
 from bayesmf.errors import InputError
+from bayesmf.run.driver import start_run
+from bayesmf.run.prepare import prepare, prepare_validation
+from bayesmf.run.settings import FitSettings
+from bayesmf.samplers.base import DataShape
+from bayesmf.samplers.registry import sampler_from
+from bayesmf.samplers.schedules import Thinning, burn_in_rule
 from cli_tools import command
-from experiments.paper import claims, figures, search, tables, trials
-from experiments.paper import report as report_text
+from experiments.paper import figures, search, tables, trials, verdicts
 from experiments.paper.__main__ import main
 from experiments.paper.datasets import DataSource, load_dataset
-from experiments.paper.experiments import ExperimentSettings, spec
-from experiments.paper.presets import STEPS, grid_and_chains, make_plan
-from experiments.paper.trials import perform
+from experiments.paper.estimates import Estimates
+from experiments.paper.experiments import ExperimentSettings, spec, with_burn_in
+from experiments.paper.presets import SINGLE, STEPS, grid_and_chains, make_plan
+from experiments.paper.trials import (
+    best_rmse,
+    burn_in_of,
+    by_draws,
+    make_links_engine,
+    perform,
+    shown,
+)
+from experiments.simulated import Simulated
 
 SMALL = (
     "--data", "synthetic:ml-100k", "--scale", "0.2", "--epochs", "5", "--dimensions", "2", "4",
@@ -44,10 +60,10 @@ def test_everything_is_written(report):
     for name in ("convergence", "chains", "dimension", "cost"):
         for suffix in (".png", ".svg", ".csv"):
             assert (out / f"{name}{suffix}").stat().st_size > 300
-    assert (out / "report.md").read_text().count("![") == 4
-    assert len(told["claims"]) == 7
+    assert (out / "report.md").read_text().count("![") == 5
+    assert len(told["claims"]) == len(verdicts.claims_about("netflix"))
     assert {claim["verdict"] for claim in told["claims"]} <= {
-        claims.HOLDS, claims.PART, claims.NOT
+        verdicts.HOLDS, verdicts.PART, verdicts.NOT, verdicts.UNTESTED
     }  # fmt: skip
 
 
@@ -67,15 +83,15 @@ def test_every_number_of_the_report_stands_in_a_csv(report):
     text = (out / "report.md").read_text().replace(settings["machine"], "")
     # What the paper says and how verdicts are made; names of figures and sections.
     text = re.sub(r"4\.1%|1\.8%|Figures? \d( and \d| [abc](, b)?)?|D = 100|Section 4.2", "", text)
-    text = re.sub(r"from 5 times|from 50 times|## .*|on 12 cores", "", text)
+    text = re.sub(r"\d\.\d\.\d|Table \d|## .*|on 12 cores|ended \d+ by", "", text)
     checked = 0
     for token in re.findall(r"(?<![\w.])[+-]?\d[\d,]*\.?\d*(?:e-?\d+)?%?", text):
         plain = token.replace(",", "").rstrip(".")
         value = float(plain.rstrip("%")) / (100 if plain.endswith("%") else 1)
         digits = plain.rstrip("%").partition(".")[2]
         slack = 0.51 * 10.0 ** -len(digits) * (0.01 if plain.endswith("%") else 1)
-        if "e" in plain:  # three digits
-            slack = 0.006 * value
+        if "e" in plain:  # two digits
+            slack = 0.06 * value
         near = np.abs(np.abs(known) - abs(value)).min()
         found = near <= slack or plain.rstrip("%") in words
         assert found, f"{token} stands in no CSV"
@@ -140,47 +156,287 @@ def test_parts_do_not_overlap(tmp_path):
 
 
 def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
-    """On the paper's own data burn-in ends at its RMSE, which a short run may not reach."""
     dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.05), tmp_path)
-    settings = ExperimentSettings(DataSource("netflix", "elsewhere"), tmp_path, "paper", epochs=2)
+    settings = ExperimentSettings(dataset.source, tmp_path, epochs=2, burn_in=0.1)
     one = spec(settings, dataset, "SGLD", 2)
-    assert one.plan.sampler["burn_in"] == "rmse:0.85"
+    assert one.plan.sampler["burn_in"] == "mean-rmse:0.1"
     assert spec(settings, dataset, "SGLD", epochs=1).plan.sampler["burn_in"] == pytest.approx(0.2)
-    hard = replace(one, plan=replace(one.plan, sampler={**one.plan.sampler, "burn_in": "rmse:0.1"}))
-    record = perform(hard, dataset, tmp_path / "runs")
-    assert record["final"] is None and "never ended" in record["failed"]
-    told = report_text._convergence([record], settings, dataset)
-    assert tables.cost_rows([record]) == []
-    assert "| none |" in told and "has no result: burn-in of chain 0 never ended" in told
+    for limit in (60.0, 1e-4):  # by epochs, and by time
+        record = perform(replace(one, seconds=limit), dataset, tmp_path / "runs")
+        assert record["final"] is None and "never ended" in record["failed"]
+        assert record["burn_in"] == {"rule": "mean-rmse:0.1", "ended": None, "by": "never"}
+        assert tables.cost_rows([record]) == []
 
 
-def test_settings_are_those_of_the_appendix():
-    for model, batch in (("netflix", 50_000), ("yahoo", 100_000)):
-        for name, (step, kappa) in STEPS[model].items():
-            plan = make_plan(
-                name, 9, 30, "paper", model=model, n_ratings=80_000_000, share=1.0, epochs=10
-            )
-            rule = plan.sampler
-            assert (rule["step_size"], rule["kappa"], rule["decay"]) == (step, kappa, 0.51)
-            assert (rule["batch_size"], rule["round_length"]) == (batch, 50)
-            assert plan.tau == 2.0
-            if "LD" in name:
-                assert (rule["noise"], rule["precision_every"]) == ("paper", 50)
-                assert rule["precisions_from"] == "burn-in"
-                assert rule["initial_precision"] == 2.0
-                assert plan.beta_0 == 300.0
-            else:
-                assert plan.beta_0 == 1.0
+HEADERS = {
+    "netflix": (DataShape(80_384_405, 480_189, 17_770, 1.0), 50_000, 9),
+    "yahoo": (DataShape(699_640_226, 1_823_179, 136_736, 1.0), 100_000, 16),
+}
+# Rounds of a pass by hand: groups x mini-batches of a block / 50. On Netflix a block of 1 x 1 has
+# 1,608 mini-batches, of 3 x 3 and 9 x 1 179, of 9 x 9 20; on Yahoo 6,996, 437 (4 x 4, 16 x 1), 27.
+ROUNDS = {
+    "netflix": {
+        "SGD": 1608 / 50, "SGLD": 1608 / 50, "DSGD": 9 * 20 / 50, "DSGLD-S": 3 * 179 / 50,
+        "DSGLD-C": 9 * 179 / 50, SINGLE: 9 * 179 / 50,
+    },
+    "yahoo": {
+        "SGD": 6996 / 50, "SGLD": 6996 / 50, "DSGD": 16 * 27 / 50, "DSGLD-S": 4 * 437 / 50,
+        "DSGLD-C": 16 * 437 / 50, SINGLE: 16 * 437 / 50,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", HEADERS)
+@pytest.mark.parametrize("name", ROUNDS["netflix"])
+def test_sizes_are_as_printed(model, name):
+    """By the numbers of ratings in the files' headers: no data are needed."""
+    shape, batch, workers = HEADERS[model]
+    kind = {"netflix": "netflix", "yahoo": "yahoo-r2"}[model]
+    share = DataSource(kind, "folder").share(shape.n_ratings)
+    assert share == 1.0
+    plan = make_plan(
+        name, workers, 30, "paper", model=model, shape=shape, share=share, epochs=10,
+        burn_in="mean-rmse:0.85",
+    )  # fmt: skip
+    rule = sampler_from(plan.sampler).resolve(shape)
+    assert (rule.batch_size, rule.round_length) == (batch, 50)
+    per_epoch = rule.rounds_per_epoch(shape)
+    assert per_epoch == pytest.approx(ROUNDS[model][name])
+    step, kappa = STEPS[model]["DSGLD-C" if name == SINGLE else name]
+    # As many blocks as the printed v counts a gradient for: docs/deviations.md.
+    group = 1 if name == SINGLE else min(grid_and_chains(name, workers)[0])
+    assert (rule.step_size, rule.kappa, rule.decay) == (group * step, kappa, 0.51)
+    assert plan.tau == 2.0
+    if name in ("SGD", "DSGD"):
+        assert (plan.beta_0, rule.regularization) == (1.0, 2.0)
+        return
+    assert (rule.noise, rule.precision_every, rule.precisions_from) == ("paper", 50, "burn-in")
+    assert (rule.initial_precision, plan.beta_0) == (2.0, 300.0)
+    assert str(burn_in_rule(rule.burn_in)) == "mean-rmse:0.85"
+    thinning = Thinning.spread(1234, rule.thin * per_epoch, 10**6)
+    assert [k for k in range(1234) if thinning.keeps(k)] == list(range(9, 1234, 10))
+
+
+def test_parts_of_the_data_keep_their_proportions():
+    assert DataSource("netflix", "folder", 0.1).share(7) == 0.1
+    assert DataSource("synthetic", "yahoo", 0.001).share(7) == 0.001
+    assert DataSource("movielens", "ml-1m").share(900_188) == pytest.approx(900_188 / 80_384_405)
+    assert DataSource("csv", "ratings.csv").share(10**9) == 1.0
+    shape = DataShape(900_188, 6040, 3706, 1.0)
+    plan = make_plan(
+        "SGLD", 1, 30, "paper", model="netflix", shape=shape, share=900_188 / 80_384_405
+    )
+    assert plan.sampler["batch_size"] == 560
+    # The rate of the precisions keeps its ratio to the number of items.
+    assert plan.beta_0 == pytest.approx(300 * 3706 / 17_770)
     assert STEPS["netflix"]["DSGLD-S"] == (3e-6, 500)
     assert STEPS["yahoo"]["DSGD"] == (3e-7, 100)
 
 
-def test_thinning_is_ten_rounds():
-    plan = make_plan(
-        "SGLD", 1, 30, "paper", model="netflix", n_ratings=80_000_000, share=1.0, epochs=10
+def test_gibbs_is_the_papers_baseline():
+    shape, _, _ = HEADERS["netflix"]
+    plan = make_plan("Gibbs", 9, 30, "paper", model="netflix", shape=shape, share=1.0, epochs=40)
+    rule = sampler_from(plan.sampler)
+    assert (plan.prior, plan.workers, plan.shared_memory) == ("wishart", 12, True)
+    assert (rule.overrelax, rule.burn_in, rule.epochs, rule.joint) == (0.0, 0, 40, None)
+    assert rule.sgd_epochs > 0 and plan.tau == 2.0
+
+
+def test_the_validation_part_counts_as_training_ratings(tmp_path):
+    dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.2), tmp_path)
+    n = len(dataset.train(False))
+    assert dataset.shape().n_ratings == n == 16_000
+    assert dataset.shape(validating=True).n_ratings == len(dataset.train(True)) == 15_200
+    settings = ExperimentSettings(dataset.source, tmp_path)
+    rule = sampler_from(spec(settings, dataset, "SGLD", 2).plan.sampler)
+    assert rule.thin * rule.resolve(dataset.shape()).rounds_per_epoch(dataset.shape()) == (
+        pytest.approx(10)
     )
-    rounds_per_epoch = 80_000_000 / (50 * 50_000)
-    assert plan.sampler["thin"] * rounds_per_epoch == pytest.approx(10)
+
+
+def _lines(path, rows, separator="\t"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows))
+
+
+def test_yahoos_test_files_are_the_test_part(tmp_path):
+    rng = np.random.default_rng(0)
+    train = {(int(u), int(i)): int(r) for u, i, r in rng.integers(1, 6, (60, 3))}
+    rows = [(u, i, r) for (u, i), r in train.items()]
+    _lines(tmp_path / "r2" / "train_0.txt", rows[:10])
+    _lines(tmp_path / "r2" / "train_1.txt", rows[10:])
+    _lines(tmp_path / "r2" / "test_0.txt", [(rows[0][0], 77, 4), (rows[3][0], rows[5][1], 2)])
+    _lines(tmp_path / "r2" / "test_1.txt", [(99, 77, 5)])
+    source = DataSource.parse(str(tmp_path / "r2"), 1.0, 0)
+    assert (source.kind, source.model, source.share(17)) == ("yahoo-r2", "yahoo", 1.0)
+    dataset = load_dataset(source, tmp_path)
+    ids = Ratings.read(tmp_path / "r2")
+    found = dataset.train(False)
+    assert {
+        (int(ids.user_ids.ids[u]), int(ids.item_ids.ids[i]), int(r))
+        for u, i, r in zip(found.users, found.items, found.rating, strict=True)
+    } == set(rows)
+    user, item, rating = dataset.parts["test"]
+    assert rating.tolist() == [4, 2, 5]
+    assert ids.user_ids.ids[user[0]] == rows[0][0] and item[0] >= dataset.n_items
+    assert (ids.user_ids.ids[user[1]], ids.item_ids.ids[item[1]]) == (rows[3][0], rows[5][1])
+    assert user[2] >= dataset.n_users and item[2] >= dataset.n_items
+    part = load_dataset(replace(source, scale=0.5), tmp_path)
+    assert 0 < part.n_users < dataset.n_users and (part.parts["test"][0] < part.n_users).all()
+    (tmp_path / "r2" / "test_0.txt").unlink()
+    (tmp_path / "r2" / "test_1.txt").unlink()
+    with pytest.raises(InputError, match=r"has no test_\*.txt"):
+        load_dataset(replace(source, seed=1), tmp_path)
+
+
+def test_folders_are_recognised(tmp_path):
+    (tmp_path / "nf" / "training_set").mkdir(parents=True)
+    for movie in (1, 2):
+        lines = "".join(f"{user},{1 + user % 5},2005-09-06\n" for user in range(1, 11))
+        (tmp_path / "nf" / "training_set" / f"mv_{movie:07}.txt").write_text(f"{movie}:\n{lines}")
+    netflix = DataSource.parse(str(tmp_path / "nf"), 1.0, 0)
+    assert (netflix.kind, netflix.model, netflix.test_share) == ("netflix", "netflix", 0.2)
+    dataset = load_dataset(netflix, tmp_path)
+    assert (dataset.shape().n_ratings, len(dataset.parts["test"][0]), dataset.share) == (16, 4, 1.0)
+    _lines(tmp_path / "ml" / "ratings.dat", [(u, i, 3, 9) for u in (1, 2) for i in (5, 6)], "::")
+    movielens = DataSource.parse(str(tmp_path / "ml"), 1.0, 0)
+    assert (movielens.kind, movielens.title) == ("movielens", "MovieLens (ml)")
+    assert not movielens.of_paper and netflix.of_paper
+
+
+def test_burn_in_ends_at_the_printed_rmse_or_by_dsgd(tmp_path):
+    source = DataSource("synthetic", "ml-100k", 0.2)
+    settings = ExperimentSettings(source, tmp_path, epochs=3, workers=4, dimensions=(2,))
+    ((one, dataset),) = with_burn_in([settings.of_seed(0)])
+    dsgd = perform(spec(one, dataset, "DSGD"), dataset, settings.runs)
+    best, ratings = best_rmse(dsgd["trace"]), dataset.train(False).rating.astype(float)
+    start = np.sqrt(np.mean((dataset.parts["test"][2] - ratings.mean()) ** 2))
+    assert one.burn_in == pytest.approx(start - 0.85 * (start - best), rel=1e-4)
+    assert spec(one, dataset, "DSGLD-C").plan.sampler["burn_in"] == f"mean-rmse:{one.burn_in:g}"
+    given = replace(settings, burn_in=0.9)
+    assert with_burn_in([given.of_seed(0)])[0][0].burn_in == 0.9
+    for kind, printed in (("netflix", 0.85), ("yahoo-r2", 1.08)):
+        real = replace(one, source=DataSource(kind, "folder"), burn_in=None)
+        assert with_burn_in([(real, dataset)])[0][0].burn_in == printed
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """A run of DSGLD-S whose draws are all stored, and its estimates."""
+    ratings = Synthetic(60, 40, 1400, random_state=0).ratings()
+    train, test = ratings.split(0.2, random_state=0)
+    made = prepare(train, standardize=False)
+    unseen = Ratings([*test.users, 999], [*test.items, 999], [*test.rating, 3.0])
+    known = prepare_validation(unseen, made)
+    pairs = known.pairs
+    exact = IntegratedPairs(pairs.user, pairs.item, pairs.rated, made.data, "items")
+    engine = Simulated(4, rate=1e6)
+    found = Estimates.of(known, exact, every=3, scale=made.scale, workers=4, engine=engine)
+    sampler = SGLD(
+        grid=(2, 2), n_chains=2, epochs=12, burn_in=2, noise="paper", step_size=1e-3,
+        precision_every=2, thin=0.5, batch_size=100,
+    )  # fmt: skip
+    wanted = FitSettings(
+        3, sampler, prior="gamma", tau=2.0, noise_by=None, keep="both", max_draws=1000,
+        random_state=0, engine=engine,
+    )  # fmt: skip
+    done = start_run(
+        made.data, wanted, scale=made.scale, validation=replace(known, pairs=found),
+        callbacks=(found,),
+    )  # fmt: skip
+    return made, known, found, done
+
+
+def test_the_printed_estimator_is_the_mean_over_stored_draws(watched):
+    made, known, found, done = watched
+    draws, pairs = done.draws, known.pairs
+    n = len(draws)
+    assert n == found.printed.count == 2 * 20
+    total = np.zeros(len(pairs.user))
+    for t in range(n):
+        U, V = draws.users[t].astype(np.float64), draws.items[t].astype(np.float64)
+        seen = (pairs.user >= 0) & (pairs.item >= 0)
+        u, v = U[pairs.user], V[pairs.item]
+        total += np.where(seen, (u[:, :3] * v[:, :3]).sum(1) + u[:, 3] + v[:, 3], 0.0)
+    mean = total / n
+    assert np.abs(found.printed.mean() - mean).max() < 1e-6
+    errors = np.clip(mean, known.low, known.high) - known.value
+    rmse = made.scale * np.sqrt(np.mean(errors**2))
+    assert found.rmse(found.printed) == pytest.approx(rmse, abs=1e-6)
+    trace = found.trace(done.seconds)
+    assert trace["rmse_all"][-1] == pytest.approx(rmse, abs=1e-6)
+    assert trace["draws_all"][-1] == n
+
+
+def test_the_exact_estimator_is_of_one_draw_in_several(watched):
+    """Of each chain's draws 1, 4, 7, ...: users given the items of that draw."""
+    _, known, found, done = watched
+    draws, chain = done.draws, np.asarray(done.draws.chain)
+    assert found.exact.count == 2 * 7
+    totals = []
+    for c in (0, 1):
+        for t in np.flatnonzero(chain == c)[::3]:
+            totals.append(_users_given(draws, t, found.exact_pairs, known.pairs))
+    assert np.abs(found.exact.mean() - np.mean(totals, axis=0)).max() < 1e-4
+
+
+def _users_given(draws, t, exact, pairs):
+    """E[U_i | V, Lambda, tau] . V_j + biases, by dense algebra."""
+    data, V = exact.data, draws.items[t].astype(np.float64)
+    precision = np.diag(np.asarray(draws.user_Lambda[t], np.float64))
+    out = np.zeros(len(pairs.user))
+    for n, (i, j) in enumerate(zip(pairs.user, pairs.item, strict=True)):
+        if i < 0 or j < 0:
+            continue
+        row = slice(data.by_user.starts[i], data.by_user.starts[i + 1])
+        X = np.column_stack([V[data.by_user.other[row], :3], np.ones(row.stop - row.start)])
+        y = data.by_user.value[row] - V[data.by_user.other[row], 3]
+        u = np.linalg.solve(2.0 * X.T @ X + precision, 2.0 * X.T @ y)
+        out[n] = u[:3] @ V[j, :3] + u[3] + V[j, 3]
+    return out
+
+
+def test_a_trace_has_burn_in_then_the_average_of_all_chains(watched):
+    _, _, found, done = watched
+    trace = found.trace(done.seconds)
+    assert {len(column) for column in trace.values()} == {24}
+    burning = [chain for chain, b in zip(trace["chain"], trace["burning"], strict=True) if b]
+    assert sorted(burning) == [0, 0, 1, 1]
+    for column in ("rmse_all", "exact_all"):
+        assert [x is None for x in trace[column]] == trace["burning"]
+    assert trace["seconds"] == sorted(trace["seconds"])
+    curve = shown(trace)
+    assert [flag for _, _, flag in curve] == [True] * 2 + [False] * 20
+    assert by_draws(trace)[-1] == (40, trace["rmse_all"][-1])
+    later = shown(trace, "exact")[-1]
+    assert later[0] == pytest.approx(trace["seconds"][-1] + trace["exact_seconds"][-1])
+    assert later[1] == trace["exact_all"][-1]
+    assert burn_in_of(SGLD(burn_in=2), trace)["by"] == "epochs"
+
+
+def test_an_optimiser_is_solved_exactly_at_its_end(tmp_path):
+    dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.2), tmp_path)
+    settings = ExperimentSettings(
+        dataset.source, tmp_path, epochs=3, workers=4, dimensions=(2,), burn_in=1.0
+    )
+    record = perform(spec(settings, dataset, "DSGD"), dataset, settings.runs)
+    trace = record["trace"]
+    assert [x is None for x in trace["exact_all"]] == [True] * (len(trace["seconds"]) - 1) + [False]
+    assert record["final"] == pytest.approx(trace["rmse"][-1], abs=1e-6)
+    assert record["final_exact"] == trace["exact_all"][-1]
+    assert record["sizes"]["ratings"] == 16_000 and record["n_draws"] == 1
+    assert record["peak_mb"] > 50 and record["engine"]["workers"] == 4
+
+
+def test_seeds_have_data_chains_and_links_of_their_own(tmp_path):
+    settings = ExperimentSettings(DataSource("synthetic", "ml-100k", 0.2), tmp_path, seeds=(3, 5))
+    (a, left), (b, right) = (settings.of_seed(seed) for seed in settings.seeds)
+    assert (a.seed, b.seed) == (3, 5) and left.digest != right.digest
+    one = spec(replace(a, burn_in=0.9), left, "DSGLD-S")
+    assert one.seed == 3 and one.links.share == left.share < 1e-3
+    engine = make_links_engine(one)
+    assert engine.network.latency == pytest.approx(left.share * 0.5e-3)
+    assert engine.server == left.share and engine.network.bandwidth == 1.25e9
 
 
 def test_splits_of_workers():
@@ -191,76 +447,15 @@ def test_splits_of_workers():
         grid_and_chains("DSGLD-S", 8)
 
 
-def _record(name, curve, workers=1, d=30, **more):
-    trace = {
-        "chain": [0] * len(curve), "epoch": list(range(1, len(curve) + 1)),
-        "seconds": [t for t, _ in curve], "burning": [False] * len(curve),
-        "rmse": [r for _, r in curve], "rmse_all_chains": [r for _, r in curve],
-        "draws": [1] * len(curve),
-    }  # fmt: skip
-    plan = {"algorithm": name, "workers": workers, "n_factors": d, "sampler": {"n_chains": 1}}
-    return {
-        "key": name, "plan": plan, "trace": trace, "final": curve[-1][1], "seed": 0,
-        "failed": None, "clock_seconds": curve[-1][0], "epochs": float(len(curve)), **more,
-    }  # fmt: skip
-
-
-def test_verdicts_follow_the_numbers():
-    gibbs = _record("Gibbs", [(10.0, 0.9), (100.0, 0.81)], workers=12)
-    quick = _record("DSGLD-C", [(1.0, 0.9), (8.0, 0.81)], workers=9)
-    slow = _record("DSGLD-C", [(1.0, 0.9), (200.0, 0.81)], workers=9)
-    assert claims.sooner_than_gibbs([gibbs, quick]).verdict == claims.HOLDS
-    verdict = claims.sooner_than_gibbs([gibbs, slow])
-    assert verdict.verdict == claims.NOT and "changes the verdict" in verdict.because
-    dsgd = _record("DSGD", [(1.0, 0.846)])
-    assert claims.accuracy("netflix", [quick, dsgd]).verdict == claims.HOLDS
-    close = _record("DSGD", [(1.0, 0.815)])
-    assert claims.accuracy("netflix", [quick, close]).verdict == claims.PART
-    better = _record("DSGD", [(1.0, 0.80)])
-    assert claims.accuracy("netflix", [quick, better]).verdict == claims.NOT
-
-
-def test_as_fast_as_dsgd_on_the_whole_way():
-    dsgd = _record("DSGD", [(1.0, 1.0), (2.0, 0.9), (3.0, 0.86), (4.0, 0.85)])
-    ahead = _record("DSGLD-C", [(0.9, 0.9), (2.0, 0.85), (4.0, 0.82)], workers=9)
-    late = _record("DSGLD-C", [(2.0, 0.96), (3.0, 0.87), (9.0, 0.82)], workers=9)
-    behind = _record("DSGLD-C", [(4.0, 0.96), (8.0, 0.9), (20.0, 0.84)], workers=9)
-    found = claims.as_fast_as_dsgd([dsgd, ahead])
-    assert found.verdict == claims.HOLDS and found.figures["all_dsgld_seconds"] == 2.0
-    assert claims.as_fast_as_dsgd([dsgd, late]).verdict == claims.PART
-    assert claims.as_fast_as_dsgd([dsgd, behind]).verdict == claims.NOT
-    never = claims.as_fast_as_dsgd([dsgd, _record("DSGLD-C", [(1.0, 0.9)], workers=9)])
-    assert never.verdict == claims.PART and "never" in never.because
-    assert claims.as_fast_as_dsgd([ahead]).verdict == claims.NOT
-
-
-def test_cost_is_judged_at_the_largest_dimension():
-    sgld = _record("SGLD", [(1.0, 0.9)], d=100)
-    for seconds, verdict in ((80.0, claims.HOLDS), (10.0, claims.PART), (2.0, claims.NOT)):
-        found = claims.cost_of_gibbs([sgld, _record("Gibbs", [(seconds, 0.9)], d=100)])
-        assert found.verdict == verdict
-
-
-def test_dimension_needs_sampling_to_improve_and_sgd_not_to():
-    def curve(name, values):
-        return [_record(name, [(1.0, v)], d=d) for d, v in zip((30, 60, 100), values, strict=True)]
-
-    falls, rises = (0.82, 0.81, 0.80), (0.84, 0.85, 0.84)
-    mcmc = curve("SGLD", falls) + curve("DSGLD-C", falls) + curve("DSGLD-S", falls)
-    assert claims.better_with_dimension(mcmc + curve("SGD", rises)).verdict == claims.HOLDS
-    assert claims.better_with_dimension(mcmc + curve("SGD", falls)).verdict == claims.PART
-    worse = curve("SGLD", rises) + curve("DSGLD-C", rises)
-    assert claims.better_with_dimension(worse + curve("SGD", rises)).verdict == claims.NOT
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["all", "--data", "nothing:x"], "none of netflix:PATH"),
+        (["all", "--data", "nothing:x"], "nothing:x"),
         (["all", "--data", "synthetic:nothing"], "the shapes are"),
         (["all", "--workers", "8"], "not a square"),
         (["all", "--scale", "2"], "at most 1"),
-        (["convergence", "--data", "netflix:missing"], "missing"),
+        (["convergence", "--data", "missing/folder"], "no file or folder missing"),
+        (["all", "--seeds", "-1"], "-1"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, given, sentence):
@@ -275,10 +470,10 @@ def test_cost_says_beforehand_how_long_it_takes_and_searches_for_nothing(tmp_pat
             "--jobs", "1", "--out", tmp_path / "r")  # fmt: skip
     ran = command(main, *args)
     assert ran.status == 0, ran.err
-    assert "cost: 10 trials to run, of at most 1 s each by their own clock; about " in ran.err
+    assert "cost: 8 trials to run, of at most 1 s each by their own clock; about " in ran.err
     assert not (tmp_path / "r" / "tuned.json").exists()
     kept = [json.loads(file.read_text()) for file in (tmp_path / "r" / "runs").iterdir()]
-    assert len(kept) == 10
+    assert len(kept) == 8
     again = command(main, *args)
     assert again.status == 0 and again.err == ""
 
@@ -291,5 +486,5 @@ def test_a_run_keeps_to_its_budget(tmp_path):
         assert command(main, *args, tmp_path / budget, "--budget", budget).status == 0
         kept = [json.loads(one.read_text()) for one in (tmp_path / budget / "runs").iterdir()]
         epochs[budget] = {one["plan"]["algorithm"]: one["epochs"] for one in kept}
-    assert set(epochs["60"].values()) == {3.0}
+    assert all(abs(found - 3) < 0.02 for found in epochs["60"].values())
     assert all(epochs["1e-4"][name] < 3 for name in ("SGLD", "DSGLD-S", "Gibbs"))

@@ -1,0 +1,145 @@
+"""The two estimators of the experiments, followed while chains run, each with its time.
+
+`printed` is the paper's: the mean over all stored draws of U.V + a + b (Algorithm 2, line 9).
+`exact` is the library's: users are integrated out given V, Lambda and tau, on one in several draws,
+or on all from Gibbs's conditional means. An optimiser has one draw, its last state. No seconds of
+these predictions are on the sampling clock: they are measured, and counted here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmf.chains.callbacks import Event
+from bayesmf.chains.pairs import IntegratedPairs, Scored, Validation, WatchedPairs
+from bayesmf.chains.state import ChainState, Rounds
+from bayesmf.engines.base import Engine
+from bayesmf.model.refs import Fetch
+from experiments.simulated import Simulated
+
+# Draws of a trial that users are integrated out of: about 48 of all chains.
+EXACT_DRAWS = 48
+COLUMNS = (
+    "chain", "epoch", "seconds", "burning", "draws", "draws_all", "rmse", "rmse_all", "exact_all",
+    "printed_seconds", "exact_seconds", "train_rmse",
+)  # fmt: skip
+
+
+@dataclass
+class Estimate:
+    """Sum of predictions over the draws of all chains, and processor seconds spent on them."""
+
+    total: NDArray[np.float64] | float = 0.0
+    count: int = 0
+    seconds: float = 0.0
+
+    def add(self, prediction: NDArray[np.float32], seconds: float) -> None:
+        self.total = self.total + prediction.astype(np.float64)
+        self.count += 1
+        self.seconds += seconds
+
+    def mean(self) -> NDArray[np.float64]:
+        return np.asarray(self.total) / self.count
+
+
+@dataclass(frozen=True)
+class Estimates(WatchedPairs):
+    """Test pairs of a trial; a callback that collects the rows of its record."""
+
+    known: Validation
+    exact_pairs: IntegratedPairs | None  # None without the exact estimator
+    every: int  # one draw of a chain in so many is predicted exactly
+    scale: float
+    workers: int
+    engine: Engine
+    printed: Estimate = field(default_factory=Estimate)
+    exact: Estimate = field(default_factory=Estimate)
+    kept: dict[int, int] = field(default_factory=dict)  # draws by chain
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, known: Validation, exact: IntegratedPairs | None, **more: Any) -> Estimates:
+        """Estimates of the pairs of a validation set."""
+        pairs = {one.name: getattr(known.pairs, one.name) for one in fields(WatchedPairs)}
+        return cls(**pairs, known=known, exact_pairs=exact, **more)
+
+    def predict(
+        self, state: ChainState, rounds: Rounds, fetch: Fetch, kept: bool
+    ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
+        """U.V + a + b of the state; a kept draw is added to the sums."""
+        begin = time.process_time()
+        if isinstance(self.engine, Simulated):
+            with self.engine.aside():
+                found = _run_here(self.score(state, rounds, aside=True))
+        else:
+            found = yield from self.score(state, rounds, aside=True)
+        # The state has no row of an unknown user or item; theirs is the prior's mean.
+        unseen = (self.user < 0) | (self.item < 0)
+        drawn = np.where(unseen, found.expected, found.drawn)
+        if kept:
+            seconds = time.process_time() - begin
+            self.printed.add(drawn, seconds)
+            number = self.kept[state.chain] = self.kept.get(state.chain, 0) + 1
+            if state.means is not None:  # one task makes both predictions
+                self.exact.add(found.expected, seconds)
+            elif self.exact_pairs is not None and number % self.every == 1 % self.every:
+                with getattr(self.engine, "aside", nullcontext)():
+                    if not self.exact.count:  # the kernels may have to be compiled
+                        self.exact_pairs.expected(state, fetch)
+                    begin = time.process_time()
+                    expected = self.exact_pairs.expected(state, fetch)
+                    self.exact.add(expected, time.process_time() - begin)
+        return drawn
+
+    def rmse(self, estimate: Estimate) -> float | None:
+        """Test error of an estimator, None before its first draw."""
+        return self.scale * self.known.rmse(estimate.mean()) if estimate.count else None
+
+    def __call__(self, event: Event) -> None:
+        """Add a row at the end of an epoch of a chain."""
+        burning = event.burning
+        sampled = self.rmse(self.printed) if self.printed.count else event.rmse
+        row = {name: getattr(event, name, None) for name in COLUMNS}
+        self.rows.append({
+            **row,
+            "draws_all": self.printed.count,
+            "rmse_all": None if burning else sampled,
+            "exact_all": None if burning else self.rmse(self.exact),
+            "printed_seconds": self.printed.seconds / self.workers,
+            "exact_seconds": self.exact.seconds / self.workers,
+        })  # fmt: skip
+
+    def trace(self, seconds: float) -> dict[str, list[Any]]:
+        """Columns of the record; draws since the last epoch are in a last row."""
+        rows = sorted(self.rows, key=lambda row: float(row["seconds"]))
+        if rows and rows[-1]["draws_all"] < self.printed.count:
+            last: dict[str, Any] = {
+                "draws_all": self.printed.count,
+                "rmse_all": self.rmse(self.printed),
+                "exact_all": self.rmse(self.exact),
+                "printed_seconds": self.printed.seconds / self.workers,
+                "exact_seconds": self.exact.seconds / self.workers,
+            }
+            if not rows[-1]["draws"] and self.printed.count == 1:  # an optimiser's last state
+                rows[-1] |= {**last, "draws": 1}
+            elif not rows[-1]["burning"] and seconds > rows[-1]["seconds"]:
+                rows.append({**rows[-1], **last, "seconds": seconds, "burning": False})
+        return {name: [row[name] for row in rows] for name in COLUMNS}
+
+
+def _run_here(phases: Generator[list[Any], Sequence[Any], Scored]) -> Scored:
+    """Run the one phase of `score` in this process."""
+    tasks = next(phases)
+    try:
+        phases.send([task.execute(None) for task in tasks])
+    except StopIteration as done:
+        found: Scored = done.value
+        return found
+    raise AssertionError("predictions are one phase")
