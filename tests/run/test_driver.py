@@ -233,7 +233,7 @@ def _note(sampler, known=None, **more):
 def test_a_burn_in_of_epochs_that_time_ended_is_noted():
     note, report = _note(Gibbs(n_chains=1, epochs=40, burn_in=20), max_seconds=20.0)
     assert note == (
-        "Burn-in (20) ended after 9 epochs, when 40% of max_seconds was over: make burn_in shorter "
+        "Burn-in (20) ended at epoch 9, when 40% of max_seconds was over: make burn_in shorter "
         "or max_seconds longer."
     )
     assert report.convergence["ended_by"] == "max_seconds"
@@ -268,8 +268,8 @@ def test_a_fit_warns_once_of_the_burn_in_that_time_ended():
     with pytest.warns(ConvergenceWarning) as told:
         model.fit((user, item, value))
     (sentence,) = [str(one.message) for one in told]
-    assert sentence.startswith("Burn-in (200) ended after ")
-    assert model.report_["convergence"]["verdict"].startswith("Burn-in (200) ended after ")
+    assert sentence.startswith("Burn-in (200) ended at epoch ")
+    assert model.report_["convergence"]["verdict"].startswith("Burn-in (200) ended at epoch ")
 
 
 def test_stationary_burn_in_ends_before_half():

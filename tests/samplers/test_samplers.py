@@ -27,7 +27,11 @@ def test_defaults_are_filled_in(rule, shape):
     full = rule.resolve(shape)
     missing = [k for k, v in settings_dict(full).items() if v is None]
     # The length of a Gibbs run follows from convergence; burn-in is a share of however long it is.
-    assert missing in (["step_size"], ["step_size", "burn_in"], ["epochs", "burn_in", "joint"])
+    assert missing in (
+        ["step_size"],
+        ["step_size", "burn_in"],
+        ["epochs", "burn_in", "joint", "sgd_epochs"],
+    )
     assert full.growing == ("burn_in" in missing)
     assert full.resolve(shape) == full
     assert full.rounds(shape) >= 60

@@ -239,8 +239,8 @@ def burn_in_note(chains: Sequence[Chain], run: RunContext) -> str:
         )
     cut = [chain.retention.cut for chain in chains if chain.retention.cut is not None]
     note = (
-        f"Burn-in ({rule}) ended after {min(cut, default=0):.4g} epochs, when {LONGEST_BURN_IN:.0%}"
-        " of max_seconds was over: make burn_in shorter or max_seconds longer."
+        f"Burn-in ({rule}) ended at epoch {min(cut, default=0):.4g}, when {LONGEST_BURN_IN:.0%} of "
+        "max_seconds was over: make burn_in shorter or max_seconds longer."
     )
     return note if cut else ""
 
