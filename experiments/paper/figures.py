@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
+import numpy as np
+
 from bayesmf.plots.style import GREY, drawing, save
-from experiments.paper.trials import shown
+from experiments.paper.tables import Record, Span, n_chains
+from experiments.paper.trials import by_draws, shown
 
 # Okabe and Ito's colours; dashes and marks distinguish the lines in print without colour.
 LOOKS: dict[str, dict[str, Any]] = {
@@ -16,13 +20,17 @@ LOOKS: dict[str, dict[str, Any]] = {
     "SGLD": {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
     "DSGLD-S": {"color": "#0072B2", "linestyle": "-", "marker": "s"},
     "DSGLD-C": {"color": "#009E73", "linestyle": "-", "marker": "D"},
+    "DSGLD-1": {"color": "#E69F00", "linestyle": ":", "marker": "X"},
     "Gibbs": {"color": "#D55E00", "linestyle": "-.", "marker": "P"},
-    "coordinate Gibbs": {"color": "#E69F00", "linestyle": "-.", "marker": "X"},
     "bayesmf": {"color": "#CC79A7", "linestyle": "-", "marker": "*"},
 }
-SHADES = ("#B0B0B0", "#56B4E9", "#0072B2", "#000000")
-Record = Mapping[str, Any]
-Curve = list[tuple[float, float, bool]]  # seconds, RMSE, whether it burns in
+SHADES = (
+    ("#B0B0B0", "o", "-"), ("#56B4E9", "s", "--"), ("#0072B2", "D", "-."), ("#000000", "^", "-"),
+)  # fmt: skip
+POINTS = 300  # of the common times of several seeds
+MARKS = 7  # along a line, at places of its own
+Group = Sequence[Record]  # the same trial with each seed
+Curve = tuple[Any, Any, Any, Any]  # times, and the mean, lowest and highest RMSE of the seeds
 
 
 def label(record: Record) -> str:
@@ -31,7 +39,7 @@ def label(record: Record) -> str:
     name, sampler = plan["algorithm"], plan["sampler"] or {}
     if name == "bayesmf":
         return "bayesmf's default"
-    if "Gibbs" in name:
+    if name == "Gibbs":
         return f"{name} ({plan['workers']} cores)"
     grid = sampler.get("grid", "1x1")
     if isinstance(grid, list):
@@ -44,74 +52,131 @@ def save_both(figure: Any, path: Path) -> list[Path]:
     return [save(figure, path.with_suffix(suffix)) for suffix in (".png", ".svg")]
 
 
+def band(curves: Sequence[Sequence[tuple[float, float]]], log: bool = True) -> Curve | None:
+    """Mean, lowest and highest of the curves, at times that all of them have."""
+    arrays = [np.array(curve, float).T for curve in curves if len(curve)]
+    if not arrays or len(arrays) < len(curves):
+        return None
+    if len(arrays) == 1:
+        return arrays[0][0], *[arrays[0][1]] * 3
+    first, last = max(a[0][0] for a in arrays), min(a[0][-1] for a in arrays)
+    if last < first:
+        return None
+    times = (
+        np.geomspace(first, last, POINTS) if log and first > 0 else np.linspace(first, last, POINTS)
+    )
+    values = np.array([np.interp(times, *a) for a in arrays])
+    return times, values.mean(0), values.min(0), values.max(0)
+
+
+def burn_in_end(group: Group) -> tuple[float, float] | None:
+    """Mean seconds and RMSE of the last point before averages, where all seeds have one."""
+    ends = []
+    for record in group:
+        curve = shown(record["trace"])
+        first = next((k for k, point in enumerate(curve) if not point[2]), 0)
+        ends += [curve[first - 1][:2]] if first else []
+    if not ends or len(ends) < len(group):
+        return None
+    return float(np.mean([t for t, _ in ends])), float(np.mean([r for _, r in ends]))
+
+
 def draw_convergence(
-    records: Sequence[Record], floors: Mapping[str, float], title: str, clock: str, path: Path
+    groups: Sequence[Group], floors: Mapping[str, float], title: str, clock: str, path: Path
 ) -> list[Path]:
     """Figures 3 and 4: RMSE against time, log and linear axis."""
-    with drawing(10.5, 5.0) as figure:
+    with drawing(10.5, 5.4) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         for axis in axes:
-            for record in records:
-                _curve(axis, record, LOOKS[record["plan"]["algorithm"]], label(record))
+            for k, group in enumerate(groups):
+                _curve(axis, group, LOOKS[group[0]["plan"]["algorithm"]], label(group[0]), k)
             _floors(axis, floors)
-            if any(any(record["trace"]["burning"]) for record in records):
-                axis.plot([], [], "o", color=GREY, markersize=6, label="mark: burn-in ends")
-        axes[0].set_xscale("log")
+            if any(burn_in_end(group) for group in groups):
+                axis.plot([], [], "o", mfc="white", color=GREY, markersize=8, label="burn-in ends")
+        _log(axes[0])
         axes[0].set_ylabel("RMSE on held-out ratings")
-        axes[0].set_title(f"{title}, D = {records[0]['plan']['n_factors']}")
+        axes[0].set_title(f"{title}, D = {groups[0][0]['plan']['n_factors']}")
         axes[1].set_title("the same, linear axis")
-        _zoom(axes, [shown(record["trace"]) for record in records], floors)
-        _clock(figure, axes, clock)
-        handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8.5)
+        _zoom(axes, groups, floors)
+        _clock(axes, clock)
+        _legend(figure, axes[0], 5)
+        return save_both(figure, path)
+
+
+def draw_averages(groups: Sequence[Group], title: str, clock: str, path: Path) -> list[Path]:
+    """Both estimators against time, and the printed one against the number of draws."""
+    with drawing(10.5, 5.2) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for group in groups:
+            look = LOOKS[group[0]["plan"]["algorithm"]]
+            for estimator, dashes in (("printed", "-"), ("exact", ":")):
+                after = [[(t, r) for t, r, burning in shown(one["trace"], estimator) if not burning]
+                         for one in group]  # fmt: skip
+                text = label(group[0]) if estimator == "printed" else f"{label(group[0])}, exact"
+                _line(axes[0], band(after), {**look, "linestyle": dashes}, text, 0)
+            draws = band([by_draws(one["trace"]) for one in group])
+            _line(axes[1], draws, {**look, "linestyle": "-"}, label(group[0]), 0)
+        for axis in axes:
+            _log(axis)
+        axes[0].set_ylabel("RMSE on held-out ratings")
+        axes[0].set_title(title)
+        axes[1].set_title("by draws of all chains")
+        _clock(axes[:1], clock)
+        axes[1].set_xlabel("draws of all chains", fontsize=8)
+        _legend(figure, axes[0], 4)
         return save_both(figure, path)
 
 
 def draw_chains(
-    groups: Sequence[Sequence[Record]],
+    panels: Sequence[Sequence[Group]],
     floors: Mapping[str, float],
     title: str,
     clock: str,
     path: Path,
 ) -> list[Path]:
     """Figure 5: DSGLD-C by chains, DSGLD-S by workers."""
-    with drawing(10.5, 5.0) as figure:
+    with drawing(10.5, 5.4) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         names = ("DSGLD-C: chains on a split of users", "DSGLD-S: workers on squares")
-        for axis, group, name in zip(axes, groups, names, strict=True):
-            for record, colour in zip(group, SHADES, strict=True):
-                chains = record["plan"]["sampler"].get("n_chains", 1)
-                workers = record["plan"]["workers"]
+        for axis, panel, name in zip(axes, panels, names, strict=True):
+            squares = [group for group in panel if group[0]["plan"]["algorithm"] != "DSGLD-1"]
+            for k, group in enumerate(panel):
+                chains, workers = n_chains(group[0]), group[0]["plan"]["workers"]
                 text = f"{workers} worker{'s' * (workers > 1)}, {chains} chain{'s' * (chains > 1)}"
-                _curve(axis, record, {"color": colour, "marker": "o"}, text)
+                if k < len(squares):
+                    colour, mark, dashes = SHADES[k % len(SHADES)]
+                    look: dict[str, Any] = {"color": colour, "marker": mark, "linestyle": dashes}
+                else:
+                    look, text = LOOKS["DSGLD-1"], f"{text}, single blocks"
+                _curve(axis, group, look, text, k)
             _floors(axis, floors)
-            axis.set_xscale("log")
+            _log(axis)
             axis.set_title(name)
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
         axes[0].set_ylabel(f"RMSE on held-out ratings\n{title}")
-        _zoom(axes, [shown(r["trace"]) for group in groups for r in group], floors)
-        _clock(figure, axes, clock)
+        _zoom(axes, [group for panel in panels for group in panel], floors)
+        _clock(axes, clock)
         return save_both(figure, path)
 
 
 def draw_dimension(
-    table: Mapping[str, Sequence[tuple[int, float | None]]],
+    table: Mapping[str, Sequence[tuple[int, Span | None]]],
     floors: Mapping[str, float],
     title: str,
     path: Path,
 ) -> list[Path]:
     """Figure 6 (a, b): the final RMSE against D."""
-    with drawing(6.2, 4.4) as figure:
+    with drawing(6.8, 4.4) as figure:
         axis = _against_dimension(figure, table, "RMSE at the end", title)
         _floors(axis, floors)
         return save_both(figure, path)
 
 
 def draw_cost(
-    table: Mapping[str, Sequence[tuple[int, float | None]]], title: str, path: Path
+    table: Mapping[str, Sequence[tuple[int, Span | None]]], title: str, path: Path
 ) -> list[Path]:
     """Figure 6 (c): seconds for a draw against D."""
-    with drawing(6.2, 4.4) as figure:
+    with drawing(6.8, 4.4) as figure:
         _against_dimension(figure, table, "seconds for a draw", title).set_yscale("log")
         return save_both(figure, path)
 
@@ -119,29 +184,35 @@ def draw_cost(
 def _against_dimension(figure: Any, table: Mapping[str, Any], what: str, title: str) -> Any:
     axis = figure.subplots()
     for name, points in table.items():
-        known = [(d, value) for d, value in points if value is not None]
-        axis.plot(*zip(*known, strict=True), **LOOKS[name], label=name, markersize=6)
-    axis.set_xticks([d for d, _ in next(iter(table.values()))])
+        known = [(d, span.mean, span.mean - span.low, span.high - span.mean)
+                 for d, span in points if span is not None]  # fmt: skip
+        if known:
+            d, mean, below, above = zip(*known, strict=True)
+            axis.errorbar(d, mean, yerr=(below, above), **LOOKS[name], label=name, markersize=6,
+                          capsize=3, linewidth=1.5)  # fmt: skip
+    axis.set_xticks(sorted({d for points in table.values() for d, _ in points}))
     axis.set_xlabel("latent features D")
     axis.set_ylabel(what)
     axis.set_title(title)
-    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axis
 
 
-def _curve(axis: Any, record: Record, look: Mapping[str, Any], text: str) -> None:
+def _curve(axis: Any, group: Group, look: Mapping[str, Any], text: str, place: int) -> None:
     """A curve, and a mark where burn-in ends: from there on draws are averaged."""
-    points = shown(record["trace"])
-    if not points:
+    _line(axis, band([[p[:2] for p in shown(one["trace"])] for one in group]), look, text, place)
+    if (end := burn_in_end(group)) is not None:
+        axis.plot(*end, look["marker"], color=look["color"], mfc="white", markersize=8, zorder=3)
+
+
+def _line(axis: Any, curve: Curve | None, look: Mapping[str, Any], text: str, place: int) -> None:
+    if curve is None:
         return
-    seconds, rmse, burning = zip(*points, strict=True)
-    line = {k: v for k, v in look.items() if k != "marker"}
-    axis.plot(seconds, rmse, **line, linewidth=1.5, label=text)
-    first = next((k for k, burns in enumerate(burning) if not burns), None)
-    if first is not None and any(burning):
-        # The line that the paper draws, at each one's own moment: draws are averaged behind it.
-        axis.axvline(seconds[first], color=look["color"], linewidth=0.6, linestyle=":", alpha=0.7)
-        axis.plot(seconds[first], rmse[first], look["marker"], color=look["color"], markersize=6)
+    times, mean, low, high = curve
+    step = 1 / MARKS
+    axis.plot(times, mean, **look, linewidth=1.5, label=text, markersize=4.5,
+              markevery=(step * (0.1 + 0.12 * place) % step, step))  # fmt: skip
+    axis.fill_between(times, low, high, color=look["color"], alpha=0.13, linewidth=0)
 
 
 def _floors(axis: Any, floors: Mapping[str, float]) -> None:
@@ -150,19 +221,18 @@ def _floors(axis: Any, floors: Mapping[str, float]) -> None:
         axis.axhline(value, color=GREY, linewidth=0.9, linestyle=":")
         axis.annotate(
             names[name], (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-            fontsize=7.5, color=GREY,
+            fontsize=7.5, color=GREY, annotation_clip=True,
         )  # fmt: skip
 
 
-def _zoom(axes: Sequence[Any], curves: Sequence[Curve], floors: Mapping[str, float]) -> None:
-    """Set limits from the lowest error to that at the end of burn-in; the start is cut off."""
-    curves = [curve for curve in curves if curve]
+def _zoom(axes: Sequence[Any], groups: Sequence[Group], floors: Mapping[str, float]) -> None:
+    """Set limits from the lowest error, or a bound that is near, to that at the end of burn-in."""
+    curves = [curve for group in groups for one in group if (curve := shown(one["trace"]))]
     ends = [curve[-1][1] for curve in curves]
-    # Of curves that have a burn-in; the others are averages from the first pass on.
-    burnt = [curve for curve in curves if any(burning for _, _, burning in curve)]
-    marks = [next((rmse for _, rmse, burning in curve if not burning), None) for curve in burnt]
-    lowest, room = min([*ends, *floors.values()]), max(max(ends) - min(ends), 0.02 * min(ends))
-    top = max([max(ends) + 0.5 * room, *(mark + 0.3 * room for mark in marks if mark is not None)])
+    marks = [end[1] for group in groups if (end := burn_in_end(group)) is not None]
+    room = max(max(ends) - min(ends), 0.02 * min(ends))
+    lowest = min([min(ends), *(x for x in floors.values() if x > min(ends) - room)])
+    top = max([max(ends) + 0.5 * room, *(mark + 0.3 * room for mark in marks)])
     axes[0].set_ylim(lowest - 0.1 * room, top)
     for axis in axes:
         if axis.get_xscale() == "log":
@@ -170,6 +240,21 @@ def _zoom(axes: Sequence[Any], curves: Sequence[Curve], floors: Mapping[str, flo
             axis.set_xlim(left=0.7 * min(seconds for seconds in seen if seconds > 0))
 
 
-def _clock(figure: Any, axes: Any, clock: str) -> None:
+def _log(axis: Any) -> None:
+    """A log axis with plain numbers at 1, 2 and 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(figure: Any, axis: Any, columns: int) -> None:
+    handles, names = axis.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8.5)
+
+
+def _clock(axes: Any, clock: str) -> None:
     for axis in axes:
-        axis.set_xlabel(f"seconds ({clock})", fontsize=8)
+        axis.set_xlabel("\n".join(wrap(f"seconds ({clock})", 70)), fontsize=8)

@@ -10,17 +10,28 @@ from typing import Any
 
 from experiments.machine import describe_machine, machine_text
 from experiments.paper import claims, figures, tables
+from experiments.paper.claims_cost import packet_table
 from experiments.paper.datasets import Dataset
-from experiments.paper.experiments import CHAINS, SQUARES, ExperimentSettings
-from experiments.paper.presets import BURN_IN, GIBBS_CORES
+from experiments.paper.experiments import ExperimentSettings
+from experiments.paper.presets import GIBBS_CORES
+from experiments.paper.tables import Record, Row, over_seeds
+from experiments.paper.trials import by_draws
+from experiments.paper.verdicts import Verdict
 
-Record = Mapping[str, Any]
+EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
+WHICH = ("algorithm", "grid", "workers", "chains", "D")  # a trial, whatever its seed
+RUN_VALUES = (
+    "rmse", "exact_rmse", "clock_seconds", "printed_seconds", "exact_seconds", "draws", "epochs",
+    "burn_in_ended", "server_megabytes", "node_megabytes", "peak_mb",
+)  # fmt: skip
+Groups = list[list[Record]]
 
 
 @dataclass(frozen=True)
 class Results:
-    """Records of the trials of each experiment that was made, in order."""
+    """Records of one seed's trials of each experiment that was made, in order."""
 
+    seed: int = 0
     convergence: Sequence[Record] = ()
     chains: Sequence[Record] = ()
     dimension: Sequence[Record] = ()
@@ -32,50 +43,111 @@ class Results:
         return list({record["key"]: record for record in named}.values())
 
 
-def write_all(found: Results, settings: ExperimentSettings, dataset: Dataset) -> Path:
+def write_all(
+    results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
+) -> Path:
     """Write tables, figures and report; returns the path of the report."""
     out, clock, title = settings.out, settings.links.clock, settings.source.title
-    tables.write_csv(out / "runs.csv", [tables.run_row(record) for record in found.all()])
-    tables.write_csv(out / "settings.csv", settings_rows(settings, dataset))
-    if found.convergence:
-        tables.write_csv(out / "convergence.csv", tables.curve_rows(found.convergence))
+    every = [record for one in results for record in one.all()]
+    summary = over_seeds([map(tables.run_row, one.all()) for one in results], WHICH, RUN_VALUES)
+    verdicts = claims.judge(settings.source.model, results)
+    written: dict[str, list[Row]] = {
+        "runs": [tables.run_row(record) for record in every],
+        "summary": summary,
+        "settings": settings_rows(results, settings, datasets),
+        "claims": [row for one in verdicts for row in one.rows()],
+    }
+    convergence, chains, dimension, cost = (_groups(results, name) for name in EXPERIMENTS)
+    if convergence:
+        written["convergence"] = tables.curve_rows(r for group in convergence for r in group)
         figures.draw_convergence(
-            found.convergence, dataset.floors, title, clock, out / "convergence.png"
+            convergence, _floors(datasets, "bound"), title, clock, out / "convergence.png"
         )
-    if found.chains:
-        tables.write_csv(out / "chains.csv", tables.curve_rows(found.chains))
-        groups = found.chains[: len(CHAINS)], found.chains[len(CHAINS) :]
-        assert len(groups[1]) == len(SQUARES)
-        figures.draw_chains(groups, _bound(dataset), title, clock, out / "chains.png")
-    if found.dimension:
-        rows = tables.dimension_rows(found.dimension)
-        tables.write_csv(out / "dimension.csv", rows)
-        points = _points(rows, "rmse")
-        figures.draw_dimension(points, _bound(dataset), title, out / "dimension.png")
-    if found.cost:
-        rows = tables.cost_rows(found.cost)
-        tables.write_csv(out / "cost.csv", rows)
+        if averaged := _averaged(convergence):
+            figures.draw_averages(averaged, title, clock, out / "averages.png")
+    if chains:
+        written["chains"] = tables.curve_rows(record for group in chains for record in group)
+        panels = [[g for g in chains if (g[0]["plan"]["algorithm"] == "DSGLD-C") == columns]
+                  for columns in (True, False)]  # fmt: skip
+        figures.draw_chains(panels, _floors(datasets, "bound"), title, clock, out / "chains.png")
+    if convergence or chains:
+        written["packets"] = packet_rows(results)
+    if dimension:
+        rows = written["dimension"] = dimension_rows(results)
+        floors = _floors(datasets, "bound")
+        figures.draw_dimension(_points(rows, "rmse"), floors, title, out / "dimension.png")
+    if cost:
+        rows = written["cost"] = cost_rows(results)
         figures.draw_cost(_points(rows, "seconds_per_draw"), title, out / "cost.png")
-    verdicts = claims.judge(
-        settings.source.model, found.convergence, found.chains, found.dimension, found.cost
-    )
-    tables.write_csv(out / "claims.csv", [row for one in verdicts for row in one.rows()])
+    if paper := _paper(settings):
+        written["paper"] = paper
+    for name, rows in written.items():
+        tables.write_csv(out / f"{name}.csv", rows)
     path = out / "report.md"
-    tables.write_text(path, text(found, settings, dataset, verdicts))
+    tables.write_text(path, text(results, settings, datasets, verdicts))
     return path
 
 
-def settings_rows(settings: ExperimentSettings, dataset: Dataset) -> list[tables.Row]:
+def _groups(results: Sequence[Results], experiment: str) -> Groups:
+    """Trials of an experiment, those that differ in the seed alone together."""
+    out: dict[tuple[Any, ...], list[Record]] = {}
+    for one in results:
+        for record in getattr(one, experiment):
+            row = tables.run_row(record)
+            out.setdefault(tuple(row[name] for name in WHICH), []).append(record)
+    return list(out.values())
+
+
+def _averaged(groups: Groups) -> Groups:
+    """Trials that have draws to average with every seed."""
+    return [g for g in groups if g[0]["plan"]["algorithm"] in claims.SAMPLERS
+            and all(by_draws(record["trace"]) for record in g)]  # fmt: skip
+
+
+def dimension_rows(results: Sequence[Results]) -> list[Row]:
+    """RMSE and RI over seeds."""
+    groups = [tables.dimension_rows(one.dimension) for one in results]
+    values = ("rmse", "relative_improvement", "exact_rmse", "clock_seconds")
+    return over_seeds(groups, ("D", "algorithm"), values)
+
+
+def cost_rows(results: Sequence[Results]) -> list[Row]:
+    """Seconds for a draw over seeds."""
+    groups = [tables.cost_rows(one.cost) for one in results]
+    return over_seeds(groups, ("D", "algorithm"), ("seconds_per_draw", "clock_seconds", "passes"))
+
+
+def packet_rows(results: Sequence[Results]) -> list[Row]:
+    """Rows and bytes of a round over seeds, of the distributed samplers."""
+    kept = [[r for r in (*one.convergence, *one.chains) if "LD" in r["plan"]["algorithm"]]
+            for one in results]  # fmt: skip
+    groups = [packet_table(list({r["key"]: r for r in records}.values())) for records in kept]
+    values = ("rows_one_chain", "rows_all_chains", "printed_rows", "printed_megabytes",
+              "server_megabytes", "node_megabytes")  # fmt: skip
+    return over_seeds(groups, ("algorithm", "workers", "chains"), values)
+
+
+def _paper(settings: ExperimentSettings) -> list[Row]:
+    """The paper's numbers, for ratings of its data sets or of their shapes."""
+    source = settings.source
+    own = {"netflix", "yahoo", "yahoo-r2"} & {source.kind, source.what}
+    return tables.paper_rows(source.model) if own else []
+
+
+def settings_rows(
+    results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
+) -> list[Row]:
     """Rows of settings.csv: what was asked for, on which data, and on which machine."""
-    links = settings.links
+    links, dataset = settings.links, datasets[0]
+    records = [record for one in results for record in one.all()]
     values: dict[str, Any] = {
         "data": f"{settings.source.kind}:{Path(settings.source.what).name}",
         "scale": settings.source.scale,
         "users": dataset.n_users,
         "items": dataset.n_items,
-        "training ratings": len(dataset) + len(dataset.parts["validation"][0]),
+        "training ratings": sum(len(dataset.parts[name][0]) for name in ("train", "validation")),
         "test ratings": len(dataset.parts["test"][0]),
-        **{f"lowest error ({name})": value for name, value in dataset.floors.items()},
+        **{f"lowest error ({name})": value for name, value in _floors(datasets).items()},
         "settings": settings.settings,
         "workers": settings.workers,
         "budget in seconds": settings.budget,
@@ -83,19 +155,25 @@ def settings_rows(settings: ExperimentSettings, dataset: Dataset) -> list[tables
         "latency in ms": 1e3 * links.latency,
         "bandwidth in Gbit/s": links.bandwidth / 1.25e8,
         "clock": links.clock,
-        "seed": settings.seed,
+        "seeds": " ".join(str(one.seed) for one in results),
+        "trials": len(records),
+        "seconds of computing": round(sum(r.get("real_seconds") or 0 for r in records)),
+        "seconds of compiling": round(sum(r.get("compile_seconds") or 0 for r in records)),
+        "peak memory in MB": round(max((r.get("peak_mb") or 0 for r in records), default=0)),
         "date": datetime.date.today().isoformat(),
         "machine": machine_text(describe_machine()),
     }
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _bound(dataset: Dataset) -> dict[str, float]:
-    """The nearest of the lower bounds of the error: the noise is far below, and in Figure 3."""
-    return {name: value for name, value in dataset.floors.items() if name == "bound"}
+def _floors(datasets: Sequence[Dataset], *names: str) -> dict[str, float]:
+    """Lower bounds of the error, the mean over seeds."""
+    every = datasets[0].floors
+    return {name: sum(one.floors[name] for one in datasets) / len(datasets)
+            for name in (names or every) if name in every}  # fmt: skip
 
 
-def _points(rows: Sequence[tables.Row], column: str) -> dict[str, list[tuple[int, Any]]]:
+def _points(rows: Sequence[Row], column: str) -> dict[str, list[tuple[int, Any]]]:
     out: dict[str, list[tuple[int, Any]]] = {}
     for row in rows:
         out.setdefault(row["algorithm"], []).append((row["D"], row[column]))
@@ -103,126 +181,189 @@ def _points(rows: Sequence[tables.Row], column: str) -> dict[str, list[tuple[int
 
 
 def text(
-    found: Results,
+    results: Sequence[Results],
     settings: ExperimentSettings,
-    dataset: Dataset,
-    verdicts: Sequence[claims.Verdict],
+    datasets: Sequence[Dataset],
+    verdicts: Sequence[Verdict],
 ) -> str:
     """The report."""
-    parts = [_opening(settings, dataset), _verdicts(verdicts)]
-    if found.convergence:
-        parts.append(_convergence(found.convergence, settings, dataset))
-    if found.chains:
-        parts.append(_chains(found.chains))
-    if found.dimension:
-        parts.append(_dimension(found.dimension))
-    if found.cost:
-        parts.append(_cost(found.cost))
-    parts.append(_method(found.all(), settings))
+    parts = [_opening(results, settings, datasets), _verdicts(verdicts)]
+    if groups := _groups(results, "convergence"):
+        parts.append(_convergence(groups, settings, datasets))
+    if groups := _groups(results, "chains"):
+        parts.append(_chains(groups))
+    if packets := packet_rows(results):
+        parts.append(_packets(packets))
+    if rows := dimension_rows(results):
+        parts.append(_dimension(rows, _paper(settings)))
+    if rows := cost_rows(results):
+        parts.append(_cost(rows, _paper(settings)))
+    parts.append(_method(results, settings, datasets))
     return "\n\n".join(parts) + "\n"
 
 
-def _opening(settings: ExperimentSettings, dataset: Dataset) -> str:
-    about = {row["name"]: row["value"] for row in settings_rows(settings, dataset)}
+def _opening(
+    results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
+) -> str:
+    about = {row["name"]: row["value"] for row in settings_rows(results, settings, datasets)}
+    seeds = f"seed {about['seeds']}" if len(results) == 1 else f"seeds {about['seeds']}"
     return (
         '# The experiments of "Large-Scale Distributed Bayesian Matrix Factorization using '
         'Stochastic Gradient MCMC", run again\n\n'
         f"{about['training ratings']:,} ratings to learn from and {about['test ratings']:,} to "
-        f"predict, by {dataset.n_users:,} users of {dataset.n_items:,} items: "
-        f"{settings.source.title}. Settings: `{settings.settings}`. {about['date']}, "
+        f"predict, by {about['users']:,} users of {about['items']:,} items: "
+        f"{settings.source.title}. Settings: `{settings.settings}`; {seeds}. {about['date']}, "
         f"{about['machine']}.\n\n"
         "Every number below is in a CSV file beside this one: [runs](runs.csv), "
-        "[settings](settings.csv), [claims](claims.csv), and one for each figure."
+        "[means over seeds](summary.csv), [settings](settings.csv), [claims](claims.csv), and one "
+        "for each figure. Where there are several seeds, a number is their mean, with the range: a "
+        "seed has data of its own, so gains, which are of the same data, vary less than errors."
     )
 
 
-def _verdicts(verdicts: Sequence[claims.Verdict]) -> str:
-    lines = ["## Claims of the paper, and results", "", "| claim | verdict | because |",
-             "|---|---|---|"]  # fmt: skip
-    lines += [f"| {one.claim} | **{one.verdict}** | {one.because} |" for one in verdicts]
-    return "\n".join(lines)
+def _verdicts(verdicts: Sequence[Verdict]) -> str:
+    lines = ["## Claims of the paper, and results", ""]
+    lines += _table("claim", "place", "verdict", "because")
+    lines += [
+        f"| {one.claim} | {one.place} | **{one.verdict}** | {one.because} |" for one in verdicts
+    ]
+    rules = [f"| {one.claim} | {one.rule} |" for one in verdicts if one.rule]
+    return "\n".join([*lines, "", "A claim holds by its rule for every seed, or in part:", "",
+                      *_table("claim", "holds"), *rules])  # fmt: skip
 
 
-def _convergence(records: Sequence[Record], settings: ExperimentSettings, dataset: Dataset) -> str:
-    d = records[0]["plan"]["n_factors"]
+def _table(*columns: str, numbers: int = 0) -> list[str]:
+    """The head of a table, whose last `numbers` columns are aligned to the right."""
+    sides = ["---"] * (len(columns) - numbers) + ["--:"] * numbers
+    return [f"| {' | '.join(columns)} |", f"|{'|'.join(sides)}|"]
+
+
+def _by_trial(rows: Sequence[Row], columns: Mapping[str, tuple[str, str]]) -> list[str]:
+    """A table with a line for each trial; `columns` are titles, with names and formats."""
+    lines = _table("algorithm", "workers", "chains", *columns, numbers=2 + len(columns))
+    for row in rows:
+        cells = [_number(row[name], form) for name, form in columns.values()]
+        cells = [row["algorithm"], str(row["workers"]), str(row["chains"]), *cells]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _summary(groups: Groups) -> list[Row]:
+    """The rows of summary.csv for these trials."""
+    seeds = max(map(len, groups))
+    rows = [[tables.run_row(g[k]) for g in groups if k < len(g)] for k in range(seeds)]
+    return over_seeds(rows, WHICH, RUN_VALUES)
+
+
+RMSE = {"RMSE, printed": ("rmse", ".4f"), "RMSE, exact": ("exact_rmse", ".4f"),
+        "seconds": ("clock_seconds", ".3g"), "burn-in until": ("burn_in_ended", ".3g"),
+        "draws": ("draws", ".0f")}  # fmt: skip
+
+
+def _convergence(groups: Groups, settings: ExperimentSettings, datasets: Sequence[Dataset]) -> str:
     lines = [
-        f"## Accuracy against time (Figures 3 and 4), D = {d}",
+        f"## Accuracy against time (Figures 3 and 4), D = {groups[0][0]['plan']['n_factors']}",
         "",
         "![RMSE against time](convergence.png)",
         "",
-        "Samplers are shown by the average over the last three quarters of all chains' passes so "
-        "far, with users integrated out; where there is a fixed burn-in, by one chain up to the "
-        f"mark. Seconds are {settings.links.clock}; computing the error is not "
-        "counted. Points: [convergence.csv](convergence.csv).",
+        "Samplers are shown by one chain up to the mark, where burn-in ends, and then by the "
+        f"average over the draws of all chains. Seconds are {settings.links.clock}. Points: "
+        "[convergence.csv](convergence.csv).",
+        "",
+        *(
+            ["![Both estimators, and the RMSE by draws](averages.png)", ""]
+            if _averaged(groups)
+            else []
+        ),
+        "The printed estimator averages U.V + a + b over the draws; the exact one integrates users "
+        "out, given V. The curves count the seconds that each takes. On the right the printed one "
+        "against the number of draws.",
     ]
-    if dataset.floors:
+    if floors := _floors(datasets):
         lines += [
             "",
-            f"The ratings' noise is {dataset.floors['noise']:.4f}; an estimator that knows the "
-            f"true rows of one side could reach {dataset.floors['bound']:.4f}.",
+            f"The ratings' noise is {floors['noise']:.4f}; an estimator that knows the true rows "
+            f"of one side could reach {floors['bound']:.4f}.",
         ]
-    lines += ["", "| algorithm | workers | chains | RMSE | seconds | passes | draws |",
-              "|---|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
-    for record in records:
-        row = tables.run_row(record)
-        lines.append(
-            f"| {figures.label(record)} | {row['workers']} | {row['chains']} | "
-            f"{_number(row['rmse'], '.4f')} | {_number(row['clock_seconds'], '.2f')} | "
-            f"{_number(row['epochs'], '.0f')} | {_number(row['draws'], '.0f')} |"
-        )
+    columns = RMSE | {"passes": ("epochs", ".0f"), "seconds of printed": ("printed_seconds", ".2g"),
+                      "of exact": ("exact_seconds", ".2g")}  # fmt: skip
+    lines += ["", *_by_trial(_summary(groups), columns)]
     lines += [
-        f"\n{figures.label(record)} has no result: {record['failed']}."
-        for record in records
+        f"\n{figures.label(record)} has no result with seed {record['seed']}: {record['failed']}."
+        for group in groups
+        for record in group
         if record["failed"]
     ]
     return "\n".join(lines)
 
 
-def _chains(records: Sequence[Record]) -> str:
+def _chains(groups: Groups) -> str:
     lines = [
         "## Chains and workers (Figure 5)",
         "",
         "![RMSE against time by the number of chains](chains.png)",
         "",
-        "Points: [chains.csv](chains.csv).",
+        "DSGLD-1 has the squares of DSGLD-S, each a group of its own with a chain. Points: "
+        "[chains.csv](chains.csv).",
         "",
-        "| algorithm | workers | chains | RMSE | seconds | MB moved |",
-        "|---|--:|--:|--:|--:|--:|",
+        *_by_trial(_summary(groups), {k: v for k, v in RMSE.items() if v[0] != "exact_rmse"}),
     ]
-    for record in records:
-        row = tables.run_row(record)
-        lines.append(
-            f"| {row['algorithm']} | {row['workers']} | {row['chains']} | "
-            f"{_number(row['rmse'], '.4f')} | {_number(row['clock_seconds'], '.2f')} | "
-            f"{_number(row['megabytes_moved'], '.0f')} |"
-        )
     return "\n".join(lines)
 
 
-def _dimension(records: Sequence[Record]) -> str:
-    rows = tables.dimension_rows(records)
+def _packets(rows: Sequence[Row]) -> str:
+    columns = {"rows of a chain": ("rows_one_chain", ",.0f"),
+               "rows of all": ("rows_all_chains", ",.0f"), "as printed": ("printed_rows", ",.0f"),
+               "MB of rows": ("printed_megabytes", ".3g"),
+               "MB, server": ("server_megabytes", ".3g"),
+               "MB, workers": ("node_megabytes", ".3g")}  # fmt: skip
     lines = [
-        "## Latent features (Figure 6 a, b, and the table)",
+        "## Packets of a round",
+        "",
+        "Rows that the paper's protocol sends to workers in a round, counted block by block, for "
+        "one chain and for all, beside L + M of DSGLD-S and L + SM of DSGLD-C; MB of these rows "
+        "both ways; and MB that the engine moved in a round of all chains, over the server's link "
+        "both ways and over those of workers the larger way, where rows of one side stay with "
+        "workers: [packets.csv](packets.csv).",
+        "",
+        *_by_trial(rows, columns),
+    ]
+    return "\n".join(lines)
+
+
+def _dimension(rows: Sequence[Row], paper: Sequence[Row]) -> str:
+    lines = [
+        "## Latent features (Figure 6 a, b, and Table 3)",
         "",
         "![RMSE against D](dimension.png)",
         "",
         "RMSE, and below it the relative improvement RI(x) = (r_d - r_x) / r_d over the better "
-        "DSGLD: [dimension.csv](dimension.csv).",
+        "DSGLD: [dimension.csv](dimension.csv)."
+        + (" The paper's numbers: [paper.csv](paper.csv)." if paper else ""),
         "",
     ]
 
-    def cell(row: tables.Row) -> str:
-        rmse, gain = row["rmse"], row["relative_improvement"]
-        same = [r["rmse"] for r in rows if r["D"] == row["D"] and r["rmse"] is not None]
-        entry = _number(rmse, ".4f")
-        entry = f"**{entry}**" if same and rmse == min(same) else entry
+    def cell(row: Row) -> str:
+        group = paper if any(row is one for one in paper) else rows
+        same = [_mean(r["rmse"]) for r in group if r["D"] == row["D"] and r["rmse"] is not None]
+        entry = _number(row["rmse"], ".4f")
+        if row["rmse"] is not None and _mean(row["rmse"]) == min(same):
+            entry = f"**{entry}**"
+        gain = row["relative_improvement"]
         return entry if gain is None else f"{entry}<br>{gain:+.2%}"
 
-    return "\n".join([*lines, *_by_dimension(rows, cell)])
+    def exact(row: Row) -> str:
+        return _number(row["exact_rmse"], ".4f")
+
+    return "\n".join([*lines, *_by_dimension({"": (rows, cell), ", exact": (rows, exact),
+                                              ", paper": (paper, cell)})])  # fmt: skip
 
 
-def _cost(records: Sequence[Record]) -> str:
-    rows = tables.cost_rows(records)
+def _mean(value: Any) -> float:
+    return float(value.mean if isinstance(value, tables.Span) else value)
+
+
+def _cost(rows: Sequence[Row], paper: Sequence[Row]) -> str:
     lines = [
         "## Seconds for a draw (Figure 6 c)",
         "",
@@ -232,44 +373,72 @@ def _cost(records: Sequence[Record]) -> str:
         "[cost.csv](cost.csv).",
         "",
     ]
-    cells = _by_dimension(rows, lambda row: f"{row['seconds_per_draw']:.3g}")
-    return "\n".join([*lines, *cells])
+    timed = [row for row in paper if row["seconds_per_draw"] is not None]
+    if timed:
+        samples = (f"{row['draws']} of {row['algorithm']} with D = {row['D']} in "
+                   f"{row['seconds']:,.0f} s" for row in timed)  # fmt: skip
+        lines += [f"The paper counts samples: {', '.join(samples)} ([paper.csv](paper.csv)).", ""]
+
+    def cell(row: Row) -> str:
+        return _number(row["seconds_per_draw"], ".3g")
+
+    def whole(row: Row) -> str:
+        return _number(row["seconds_per_draw"], ",.0f")
+
+    return "\n".join([*lines, *_by_dimension({"": (rows, cell), ", paper": (timed, whole)})])
 
 
-def _by_dimension(rows: Sequence[tables.Row], cell: Callable[[tables.Row], str]) -> list[str]:
-    """A table with a line for each D and a column for each algorithm."""
-    names = list(dict.fromkeys(row["algorithm"] for row in rows))
-    lines = ["| D | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
-    for d in sorted({row["D"] for row in rows}):
-        own = {row["algorithm"]: cell(row) for row in rows if row["D"] == d}
-        lines.append(f"| {d} | " + " | ".join(own.get(name, "none") for name in names) + " |")
+def _by_dimension(
+    kinds: Mapping[str, tuple[Sequence[Row], Callable[[Row], str]]],
+) -> list[str]:
+    """A table with a line for each D and kind of number, and a column for each algorithm."""
+    names = list(dict.fromkeys(row["algorithm"] for row in kinds[""][0]))
+    lines = _table("D", *names, numbers=len(names) + 1)
+    for d in sorted({row["D"] for rows, _ in kinds.values() for row in rows}):
+        for kind, (rows, cell) in kinds.items():
+            own = {row["algorithm"]: cell(row) for row in rows if row["D"] == d}
+            if any(value != "none" for value in own.values()):
+                lines.append(f"| {d}{kind} | {' | '.join(own.get(n, 'none') for n in names)} |")
     return lines
 
 
-def _method(records: Sequence[Record], settings: ExperimentSettings) -> str:
-    until = BURN_IN.get(settings.source.kind)
-    end = f"at an RMSE of {until}" if until else "with a fifth of the run"
+def _method(
+    results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
+) -> str:
+    about = {row["name"]: row["value"] for row in settings_rows(results, settings, datasets)}
+    records = [record for one in results for record in one.all()]
+    timed = {record["key"] for one in results for record in one.cost}  # they need no end
+    ways = [
+        r["burn_in"]
+        for r in records
+        if r.get("burn_in") and "LD" in r["plan"]["algorithm"] and r["key"] not in timed
+    ]
+    rules = sorted({str(way["rule"]) for way in ways})
+    by = {name: sum(way["by"] == name for way in ways) for name in ("rmse", "epochs", "never")}
+    ended = ", ".join(f"{n} by `{name}`" for name, n in by.items() if n)
     how = {
-        "paper": "Steps, tau, hyper-priors, mini-batches (in proportion to the ratings), rounds "
-        "and thinning are the paper's (Section 4.2, Appendix A); burn-in ends "
-        f"{end}.",
+        "paper": "Steps, tau, hyper-priors, mini-batches (in proportion to the data), rounds and "
+        "thinning are the paper's (Section 4.2, Appendix A).",
         "tuned": "Steps and SGD's regularisation and number of passes were found on a validation "
-        "split of the training ratings ([tuned.json](tuned.json), trials in "
+        "split of the training ratings of the first seed ([tuned.json](tuned.json), trials in "
         "[search.csv](search.csv)); ratings are scaled to variance one, tau is drawn, and the "
         "noise of a visit is matched to its probability. Samplers were judged by their error "
         "alone, by which long steps win: what they draw can be hotter than the posterior, fit for "
         "an average and not for intervals.",
     }[settings.settings]
+    burn_in = (
+        f" Burn-in ends by the rule {', '.join(f'`{rule}`' for rule in rules)}" if rules else ""
+    )
+    burn_in += f" (ended {ended}; the trials of SGLD and DSGLD together)." if rules else ""
     return (
         "## How it was done\n\n"
-        f"{how} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of one "
-        "machine, from a random start (the paper starts it near a mode). Coordinate Gibbs draws "
-        "one number at a time; `bayesmf` is what the library does when nothing is set. Each run "
-        "ends with its budget or its passes, whichever comes first: see "
-        f"[settings.csv](settings.csv). All have the seed {settings.seed}. Claims hold by "
-        "these rules: accuracy from three quarters of the printed gain on, an order of "
-        "magnitude from 5 times, two orders from 50 times.\n\n"
-        + _settings_of_runs(records, settings.dimensions[0])
+        f"{how}{burn_in} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of "
+        "one machine; `bayesmf` is what the library does when nothing is set. Each run ends with "
+        f"its budget of {settings.budget:g} s by its own clock, or its passes. The clock is "
+        f"{settings.links.clock}. {about['trials']:,} trials took "
+        f"{about['seconds of computing']:,} s here, {about['seconds of compiling']:,} s of "
+        f"compiling, and at most {about['peak memory in MB']:,} MB "
+        "([settings.csv](settings.csv)).\n\n" + _settings_of_runs(records, settings.dimensions[0])
     )
 
 
@@ -278,8 +447,7 @@ def _settings_of_runs(records: Sequence[Record], d: int) -> str:
     lines = [
         f"Settings at D = {d}; a pace is times the default step: [runs.csv](runs.csv).",
         "",
-        "| algorithm | workers | step | pace | mini-batch | regularisation |",
-        "|---|--:|--:|--:|--:|--:|",
+        *_table("algorithm", "workers", "step", "pace", "mini-batch", "regularisation", numbers=5),
     ]
     columns = ("step_size", "pace", "batch_size", "regularization")
     for record in records:
@@ -290,5 +458,5 @@ def _settings_of_runs(records: Sequence[Record], d: int) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _number(value: float | None, form: str) -> str:
+def _number(value: Any, form: str) -> str:
     return "none" if value is None else format(value, form)

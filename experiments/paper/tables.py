@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,52 +15,142 @@ from experiments.paper.trials import shown
 Record = Mapping[str, Any]
 Row = dict[str, Any]
 DISTRIBUTED = ("DSGLD-S", "DSGLD-C")
+# Table 3 of the paper: RMSE with 30, 60 and 100 features.
+PAPER_RMSE: dict[str, dict[str, tuple[float, float, float]]] = {
+    "netflix": {
+        "SGD": (0.8421, 0.8447, 0.8415), "DSGD": (0.8462, 0.8428, 0.8395),
+        "SGLD": (0.8143, 0.8097, 0.8082), "DSGLD-C": (0.8126, 0.8074, 0.8043),
+        "Gibbs": (0.8118, 0.8259, 0.8339),
+    },
+    "yahoo": {
+        "SGD": (1.0578, 1.0548, 1.0567), "DSGD": (1.0576, 1.0588, 1.0631),
+        "SGLD": (1.0448, 1.0351, 1.0335), "DSGLD-S": (1.0387, 1.0267, 1.0229),
+        "Gibbs": (1.0454, 1.0364, 1.0339),
+    },
+}  # fmt: skip
+# Section 4.3.3: (D, algorithm) with samples and the seconds that they took.
+PAPER_DRAWS: dict[str, dict[tuple[int, str], tuple[int, float]]] = {
+    "netflix": {(30, "Gibbs"): (100, 5e4)},
+    "yahoo": {(100, "SGLD"): (688, 3e5), (100, "DSGLD-S"): (460, 3e5), (100, "Gibbs"): (8, 3e5)},
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Values of a quantity over `seeds` seeds, of those for which it is known."""
+
+    values: tuple[float, ...]
+    seeds: int = 1
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def low(self) -> float:
+        return min(self.values)
+
+    @property
+    def high(self) -> float:
+        return max(self.values)
+
+    def __format__(self, form: str) -> str:
+        def one(value: float) -> str:
+            return format(value, ",.0f" if form.endswith("g") and abs(value) >= 1000 else form)
+
+        known = len(self.values)
+        low, high = one(self.low), one(self.high)
+        notes = [] if low == high else [f"{low} to {high}"]
+        notes += [] if known == self.seeds else [f"{known} of {self.seeds} seeds"]
+        return f"{one(self.mean)} ({'; '.join(notes)})" if notes else one(self.mean)
+
+
+def over_seeds(
+    groups: Sequence[Iterable[Row]], by: Sequence[str], values: Sequence[str]
+) -> list[Row]:
+    """One row for the rows of all seeds that agree in `by`; `values` become a Span, or None."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for group in groups:
+        for row in group:
+            found.setdefault(tuple(row[name] for name in by), []).append(row)
+    out = []
+    for rows in found.values():
+        known = {name: tuple(r[name] for r in rows if r[name] is not None) for name in values}
+        spans = {k: Span(v, len(groups)) if v else None for k, v in known.items()}
+        out.append({name: rows[0][name] for name in by} | spans)
+    return out
 
 
 def run_row(record: Record) -> Row:
     """The row of a trial in runs.csv."""
-    plan = record["plan"]
-    sampler = plan["sampler"] or {}
-    idle = record.get("engine", {}).get("idle") or [None]
+    plan, engine = record["plan"], record.get("engine") or {}
+    sampler, burn_in = plan["sampler"] or {}, record.get("burn_in") or {}
+    idle = engine.get("idle") or [None]
     return {
         "key": record["key"],
         "algorithm": plan["algorithm"],
         "D": plan["n_factors"],
         "workers": plan["workers"],
         "grid": str(sampler.get("grid", "")),
-        "chains": sampler.get("n_chains", 1 if sampler else 2),
+        "chains": n_chains(record),
         "step_size": sampler.get("step_size"),
         "pace": sampler.get("pace"),
         "batch_size": sampler.get("batch_size"),
         "regularization": sampler.get("regularization"),
         "seed": record["seed"],
         "rmse": record["final"],
+        "exact_rmse": record.get("final_exact"),
         "clock_seconds": record.get("clock_seconds"),
+        "printed_seconds": _last(record, "printed_seconds"),
+        "exact_seconds": _last(record, "exact_seconds"),
         "computed_seconds": record.get("real_seconds"),
+        "compile_seconds": record.get("compile_seconds"),
+        "peak_mb": record.get("peak_mb"),
         "epochs": record.get("epochs"),
         "draws": record.get("n_draws"),
-        "repairs": record.get("repairs"),
+        "burn_in": burn_in.get("rule"),
+        "burn_in_ended": burn_in.get("ended"),
+        "burn_in_by": burn_in.get("by"),
         "idle": None if idle[0] is None else sum(idle) / len(idle),
-        "megabytes_moved": record.get("engine")
-        and (record["engine"]["bytes_sent"] + record["engine"]["bytes_received"]) / 1e6,
+        "server_megabytes": _sum(engine, 1e6, "bytes_sent", "bytes_received"),
+        "node_megabytes": _sum(engine, 1e6, "node_bytes"),
         "failed": record["failed"] or "",
     }
 
 
-def curve_rows(records: Sequence[Record]) -> list[Row]:
-    """Every point of every curve."""
+def n_chains(record: Record) -> int:
+    """Chains of a trial; `auto` runs two."""
+    sampler = record["plan"]["sampler"]
+    return int(sampler.get("n_chains", 1)) if sampler else 2
+
+
+def _last(record: Record, column: str) -> float | None:
+    known = [value for value in record["trace"].get(column, ()) if value is not None]
+    return known[-1] if known else None
+
+
+def _sum(engine: Mapping[str, Any], unit: float, *names: str) -> float | None:
+    values = [engine[name] for name in names if engine.get(name) is not None]
+    return sum(sum(v) if isinstance(v, list) else v for v in values) / unit if values else None
+
+
+def curve_rows(records: Iterable[Record]) -> list[Row]:
+    """Every point of every curve, by both estimators."""
     return [
         {
             "key": record["key"],
+            "seed": record["seed"],
             "algorithm": record["plan"]["algorithm"],
             "D": record["plan"]["n_factors"],
             "workers": record["plan"]["workers"],
+            "estimator": estimator,
             "seconds": seconds,
             "rmse": rmse,
             "burning": int(burning),
         }
         for record in records
-        for seconds, rmse, burning in shown(record["trace"])
+        for estimator in ("printed", "exact")
+        for seconds, rmse, burning in shown(record["trace"], estimator)
     ]
 
 
@@ -78,8 +169,8 @@ def dimension_rows(records: Sequence[Record]) -> list[Row]:
                     "algorithm": record["plan"]["algorithm"],
                     "rmse": rmse,
                     "relative_improvement": (best - rmse) / best if known else None,
+                    "exact_rmse": record.get("final_exact"),
                     "clock_seconds": record.get("clock_seconds"),
-                    "key": record["key"],
                 }
             )
     return out
@@ -91,14 +182,37 @@ def best_distributed(group: Sequence[Record]) -> float | None:
     return min(known, default=None)
 
 
+def paper_rows(model: str) -> list[Row]:
+    """The paper's table, with the samples of Section 4.3.3; RI is over the DSGLD that it shows."""
+    out = []
+    table = PAPER_RMSE[model]
+    for k, d in enumerate((30, 60, 100)):
+        best = min(table[name][k] for name in DISTRIBUTED if name in table)
+        for name in dict.fromkeys((*table, "DSGLD-S")):
+            rmse = table[name][k] if name in table else None
+            draws, seconds = PAPER_DRAWS[model].get((d, name), (None, None))
+            out.append(
+                {
+                    "D": d,
+                    "algorithm": name,
+                    "rmse": rmse,
+                    "relative_improvement": None if rmse is None else (best - rmse) / best,
+                    "draws": draws,
+                    "seconds": seconds,
+                    "seconds_per_draw": seconds / draws if draws and seconds else None,
+                }
+            )
+    return out
+
+
 def cost_rows(records: Sequence[Record]) -> list[Row]:
     """Seconds for a draw: of a pass for those who keep one a pass, of ten rounds as printed."""
     out = []
     for record in records:
         if record["failed"]:
             continue
-        plan, sampler = record["plan"], record["plan"]["sampler"] or {"n_chains": 2}
-        passes = (record["epochs"] or 0) * sampler.get("n_chains", 1)
+        plan, sampler = record["plan"], record["plan"]["sampler"] or {}
+        passes = (record["epochs"] or 0) * n_chains(record)
         thin = sampler.get("thin") or 1.0
         seconds = record["clock_seconds"] / max(passes / thin, 1e-9)
         # Chains run side by side: a draw of any of them counts.
@@ -110,7 +224,6 @@ def cost_rows(records: Sequence[Record]) -> list[Row]:
                 "clock_seconds": record["clock_seconds"],
                 "passes": passes,
                 "passes_per_draw": thin,
-                "key": record["key"],
             }
         )
     return out
@@ -126,11 +239,19 @@ def pick(records: Sequence[Record], algorithm: str, **of_plan: Any) -> Record | 
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows to a CSV file, all of them or none."""
+    """Write rows to a CSV file, all of them or none; a Span has three columns."""
+    spans = {k for row in rows for k, value in row.items() if isinstance(value, Span)}
+    names = [f"{k}{end}" for k in (rows[0] if rows else ["nothing"])
+             for end in (("", "_low", "_high") if k in spans else ("",))]  # fmt: skip
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["nothing"], lineterminator="\n")
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        flat = {k: value for k, value in row.items() if not isinstance(value, Span)}
+        for k, span in row.items():
+            if isinstance(span, Span):
+                flat |= {k: span.mean, f"{k}_low": span.low, f"{k}_high": span.high}
+        writer.writerow(flat)
     write_text(path, text.getvalue())
 
 

@@ -1,0 +1,218 @@
+"""The paper's claims on cost, communication and the number of features. Rules: claims.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesmf.blocks.grid import Grid
+from experiments.paper.tables import (
+    DISTRIBUTED,
+    Record,
+    Row,
+    cost_rows,
+    dimension_rows,
+    n_chains,
+)
+from experiments.paper.verdicts import (
+    HOLDS,
+    NOT,
+    PART,
+    Figures,
+    Finding,
+    NotTestedError,
+    of_all,
+    of_size,
+)
+
+if TYPE_CHECKING:
+    from experiments.paper.report import Results
+
+ROUNDED = 1.0005  # times as high: the paper's RMSE has four digits
+LEAST_GAIN, NOTICED = {"netflix": 0.036, "yahoo": 0.018}, 0.002
+TWO_ORDERS, PART_OF_THEM = 50.0, 5.0  # times as long: half of a hundred and of ten
+LINEAR, CUBIC, APART = 1.25, 2.5, 0.5  # exponents of D
+PAPER_SIZES = {"netflix": (480_000, 18_000), "yahoo": (1_800_000, 136_000)}
+
+
+def packet_rows(
+    grid: Sequence[int], chains: int, users: int, items: int, group_size: int | None = None
+) -> tuple[float, float]:
+    """Rows that the paper's protocol sends in a round, of one chain and of all, by enumeration.
+
+    A block's worker is sent the rows of its users and items, as in Section 3.3.
+    """
+    cells = Grid.parse([int(n) for n in grid])
+    parts = [[len(part) for part in np.array_split(np.arange(n), cuts)]
+             for n, cuts in ((users, cells.rows), (items, cells.cols))]  # fmt: skip
+    rows = [
+        sum(parts[0][block // cells.cols] + parts[1][block % cells.cols] for block in group)
+        for group in cells.groups(group_size)
+    ]
+    one = sum(rows) / len(rows)
+    return one, chains * one
+
+
+def packet_table(records: Sequence[Record]) -> list[Row]:
+    """Rows of a round by the paper's protocol, and MB that the engine moved, of trials on grids."""
+    out = []
+    for record in records:
+        plan, sizes, engine = record["plan"], record.get("sizes"), record.get("engine") or {}
+        sampler, chains = plan["sampler"] or {}, n_chains(record)
+        if not sizes or "grid" not in sampler:
+            continue
+        users, items = sizes["users"], sizes["items"]
+        one, every = packet_rows(sampler["grid"], chains, users, items, sampler.get("group_size"))
+        printed = {"DSGLD-S": users + items, "DSGLD-C": users + chains * items}
+        # The engine counts rounds of one chain. A row has its features and a bias, of 32 bits.
+        turns = 1e6 * engine.get("rounds", 0) / chains
+        server = engine.get("bytes_sent", 0) + engine.get("bytes_received", 0)
+        out.append(
+            {
+                "algorithm": plan["algorithm"],
+                "workers": plan["workers"],
+                "chains": chains,
+                "rows_one_chain": one,
+                "rows_all_chains": every,
+                "printed_rows": printed.get(plan["algorithm"]),
+                "printed_megabytes": 2 * every * 4 * (plan["n_factors"] + 1) / 1e6,
+                "server_megabytes": server / turns if turns else None,
+                "node_megabytes": sum(engine.get("node_bytes") or [0]) / turns if turns else None,
+            }
+        )
+    return out
+
+
+def packets(model: str, found: Results) -> Finding:
+    """The formulas of both splits, against the rows of one chain and of all."""
+    rows = {row["algorithm"]: row for row in packet_table(found.convergence)}
+    if not set(DISTRIBUTED) <= set(rows):
+        raise NotTestedError("DSGLD-S or DSGLD-C has no counts")
+    square, column = (rows[name] for name in DISTRIBUTED)
+    every = [_same(row["rows_all_chains"], row["printed_rows"]) for row in (square, column)]
+    larger = column["rows_all_chains"] > square["rows_all_chains"]
+    figures: Figures = {f"{name}_{key}": row[key] for name, row in (("S", square), ("C", column))
+                        for key in row if key not in ("algorithm", "workers")}  # fmt: skip
+    users, items = PAPER_SIZES[model]
+    figures["S_paper"] = square["chains"] * (users + items)
+    figures["C_paper"] = users + column["chains"] * items
+    because = (
+        "a round of DSGLD-S sends {S_rows_one_chain:,.0f} rows for one chain (L + M is "
+        "{S_printed_rows:,.0f}) and {S_rows_all_chains:,.0f} for its {S_chains:.0f} chains, one of "
+        "DSGLD-C {C_rows_one_chain:,.0f} and {C_rows_all_chains:,.0f} for its {C_chains:.0f} (L + "
+        "SM is {C_printed_rows:,.0f}); with the paper's sizes all chains send {S_paper:,.0f} and "
+        "{C_paper:,.0f}"
+    )
+    if square["server_megabytes"] is not None:
+        because += (
+            "; here rows of one side stay with workers: a round of all chains of DSGLD-S moves "
+            "{S_server_megabytes:.3g} MB over the server's link and {S_node_megabytes:.3g} MB over "
+            "the workers', one of DSGLD-C {C_server_megabytes:.3g} and {C_node_megabytes:.3g} MB"
+        )
+    return of_all(*every, larger), because, figures
+
+
+def _same(count: float, formula: float) -> bool:
+    return abs(count / formula - 1) < 1e-9
+
+
+def constant_packets(model: str, found: Results) -> Finding:
+    """Rows of a round of DSGLD-S as the number of workers grows."""
+    rows = [row for row in packet_table(found.chains) if row["algorithm"] == "DSGLD-S"]
+    if len(rows) < 2:
+        raise NotTestedError("fewer than two numbers of workers have counts")
+    few, many = (pick(rows, key=lambda row: row["workers"]) for pick in (min, max))
+    kinds = ("rows_one_chain", "rows_all_chains")
+    figures: Figures = {f"{name}_{kind}": row[kind] for kind in kinds
+                        for name, row in (("few", few), ("many", many))}  # fmt: skip
+    because = (
+        f"from {few['workers']} to {many['workers']} workers the rows of a chain go from "
+        "{few_rows_one_chain:,.0f} to {many_rows_one_chain:,.0f}, those of all chains from "
+        "{few_rows_all_chains:,.0f} to {many_rows_all_chains:,.0f}"
+    )
+    return of_all(*(_same(few[kind], many[kind]) for kind in kinds)), because, figures
+
+
+def _curve(found: Results, name: str) -> list[float]:
+    """RMSE by D."""
+    rows = dimension_rows(found.dimension)
+    return [r["rmse"] for r in rows if r["algorithm"] == name and r["rmse"] is not None]
+
+
+def better_with_dimension(model: str, found: Results) -> Finding:
+    """RMSE from the smallest to the largest D."""
+    curves = {name: _curve(found, name) for name in ("SGD", "DSGD", "SGLD", *DISTRIBUTED)}
+    curves = {name: curve for name, curve in curves.items() if len(curve) > 1}
+    falls = {name: all(b <= a * ROUNDED for a, b in pairwise(c)) for name, c in curves.items()}
+    optimisers = [falls.pop(name) for name in ("SGD", "DSGD") if name in falls]
+    if not falls or not optimisers:
+        raise NotTestedError("fewer than two D have results")
+    verdict = of_all(*falls.values(), *([False] if all(optimisers) else []))
+    parts = ", ".join(f"{name} {{{name}:+.2%}}" for name in curves)
+    figures: Figures = {name: curve[-1] / curve[0] - 1 for name, curve in curves.items()}
+    return verdict, f"from the smallest D to the largest: {parts}", figures
+
+
+def gibbs_with_dimension(model: str, found: Results) -> Finding:
+    """Gibbs's RMSE against D, where all have the same time."""
+    curve = _curve(found, "Gibbs")
+    if len(curve) < 2 or model == "yahoo":
+        raise NotTestedError("fewer than two D have results" if model == "netflix" else
+                             "all D have the same time here")  # fmt: skip
+    verdict = of_all(*(b > a for a, b in pairwise(curve)))
+    figures: Figures = {"first": curve[0], "last": curve[-1], "change": curve[-1] / curve[0] - 1}
+    return verdict, "from {first:.4f} to {last:.4f}: {change:+.2%}", figures
+
+
+def improvement(model: str, found: Results) -> Finding:
+    """The optimisers' RI at each D."""
+    rows = [row for row in dimension_rows(found.dimension) if row["algorithm"] in ("SGD", "DSGD")]
+    gains = [-r["relative_improvement"] for r in rows if r["relative_improvement"] is not None]
+    if not gains:
+        raise NotTestedError("DSGLD or the optimisers have no result")
+    verdict = of_size(min(gains), 0.75 * LEAST_GAIN[model], NOTICED)
+    because = "SGD and DSGD are {least:.2%} to {most:.2%} behind the better DSGLD"
+    figures: Figures = {"least": min(gains), "most": max(gains)}
+    return PART if min(gains) <= NOTICED < max(gains) else verdict, because, figures
+
+
+def _costs(found: Results, name: str) -> dict[int, float]:
+    rows = cost_rows(found.cost)
+    return {row["D"]: row["seconds_per_draw"] for row in rows if row["algorithm"] == name}
+
+
+def cost_of_gibbs(model: str, found: Results) -> Finding:
+    """Seconds for a draw at the largest D."""
+    costs = {name: _costs(found, name) for name in ("SGLD", "DSGLD-S", "Gibbs", "bayesmf")}
+    d = max((d for cost in costs.values() for d in cost), default=0)
+    last: Figures = {name: cost[d] for name, cost in costs.items() if d in cost}
+    sgld, gibbs = last.get("SGLD"), last.get("Gibbs")
+    if sgld is None or gibbs is None:
+        raise NotTestedError("SGLD or Gibbs was not timed")
+    parts = ", ".join(f"{name} {{{name}:.3g}} s" for name in last)
+    because = f"at D = {{D:.0f}} a draw takes {parts}; Gibbs over SGLD is {{ratio:.2g}}"
+    figures: Figures = {"D": d, "ratio": gibbs / sgld, **last}
+    return of_size(gibbs / sgld, TWO_ORDERS, PART_OF_THEM), because, figures
+
+
+def growth_of_cost(model: str, found: Results) -> Finding:
+    """Exponents of D in the seconds for a draw, by least squares of logarithms."""
+    costs = [_costs(found, name) for name in ("SGLD", "Gibbs")]
+    if min(map(len, costs)) < 2:
+        raise NotTestedError("fewer than two D were timed")
+    sgld, gibbs = (
+        float(np.polyfit(np.log(list(c)), np.log(list(c.values())), 1)[0]) for c in costs
+    )
+    as_printed = sgld <= LINEAR and gibbs >= CUBIC
+    verdict = HOLDS if as_printed else PART if gibbs >= sgld + APART else NOT
+    because = "a draw of SGLD takes D to the power {SGLD:.2f}, one of Gibbs {Gibbs:.2f}"
+    return verdict, because, {"SGLD": sgld, "Gibbs": gibbs}
+
+
+COST_JUDGES = (
+    packets, constant_packets, better_with_dimension, improvement, gibbs_with_dimension,
+    cost_of_gibbs, growth_of_cost,
+)  # fmt: skip
