@@ -23,9 +23,10 @@ from experiments.oracle import lists_by_user, oracle_rmse
 # Planted features: more than the fewest that an experiment fits, fewer than the most.
 PLANTED = 48
 _KIND = Kind("bayesmf-study", "dataset", "remove it")
-# Of the paper's two sets: training ratings (80%, and all but the test files), and the share of test
-# ratings (Table 2, Section 4.2).
+# Of the paper's two sets: training ratings (80%, and all but the test files), items, and the share
+# of test ratings (Table 2, Section 4.2).
 PAPER_RATINGS = {"netflix": 80_384_405, "yahoo": 699_640_226}
+PAPER_ITEMS = {"netflix": 17_770, "yahoo": 136_736}
 TEST_SHARE = {"netflix": 0.2, "yahoo": 18_231_790 / 717_872_016}
 NAMES = {"netflix": "Netflix", "yahoo": "Yahoo! Music", "yahoo-r2": "Yahoo! Music"}
 VALIDATION = 0.05  # of the training ratings, where settings are searched for
@@ -103,6 +104,11 @@ class Dataset:
     def share(self) -> float:
         """Part of the paper's data."""
         return self.source.share(self.shape().n_ratings)
+
+    @property
+    def item_share(self) -> float:
+        """Number of items, as a part of those of the paper's data."""
+        return min(1.0, self.n_items / PAPER_ITEMS[self.source.model])
 
     def shape(self, validating: bool = False) -> DataShape:
         """Sizes of the ratings that a run is trained on."""

@@ -29,9 +29,8 @@ CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
 COST_EPOCHS = 3.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 Record = dict[str, Any]
-# For `expected`: nanoseconds of a rating at 30 factors, seconds of a round, of a process's start,
-# and of compiling an algorithm for a width.
-RATING_SECONDS, ROUND_SECONDS, START_SECONDS, COMPILE_SECONDS = 6e-8, 2e-3, 5.0, 5.0
+# Seconds of a trial's start, and of compiling an algorithm for a width: for `expected`.
+START_SECONDS, COMPILE_SECONDS = 0.5, 5.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class ExperimentSettings:
         """Settings of one seed, and its data, which are made where they are missing."""
         source = replace(self.source, seed=seed)
         dataset = load_dataset(source, self.out / "data")
-        links = replace(self.links, share=dataset.share)
+        links = replace(self.links, share=dataset.share, items=dataset.item_share)
         return replace(self, source=source, seeds=(seed,), links=links), dataset
 
 
@@ -94,6 +93,7 @@ def spec(
         model=settings.source.model,
         shape=dataset.shape(validating),
         share=dataset.share,
+        item_share=dataset.item_share,
         epochs=epochs or settings.epochs,
         burn_in=None if until is None else f"mean-rmse:{until:.6g}",
         tuned=settings.tuned,
@@ -222,24 +222,21 @@ def expected(every: Iterable[Job]) -> Estimate:
     missing = [job for job in wanted.values() if stored(job.spec, job.settings.runs) is None]
     jobs = max(1, min([len(missing), *(job.settings.jobs for job in missing)]))
     seconds = [_effort(job) for job in missing]
-    total = START_SECONDS * (jobs > 1) + max([sum(seconds) / jobs, *seconds], default=0)
+    total = max([sum(seconds) / jobs, *seconds], default=0)
     kinds = {(job.spec.plan.algorithm, job.spec.plan.n_factors) for job in missing}
     return Estimate(len(missing), total, COMPILE_SECONDS * len(kinds) / jobs)
 
 
 def _effort(job: Job) -> float:
-    """About how many seconds a trial takes here: compute, and rounds; no more than its budget."""
+    """About how many seconds a trial takes here; no more than its budget on all workers."""
     one, n = job.spec, job.dataset.shape().n_ratings
     plan, w = one.plan, one.plan.n_factors + 1
     sampler = plan.sampler or {"n_chains": 2, "epochs": 60}
     passes = sampler.get("n_chains", 1) * (one.epochs or sampler["epochs"])
-    seconds = passes * n * RATING_SECONDS * plan.n_factors / 30
-    if plan.algorithm == "Gibbs":  # whole rows: docs/performance.md
-        rows = job.dataset.n_users + job.dataset.n_items
-        seconds = passes * 2e-9 * (n * (2.2 * w + 0.045 * w**2) + 0.04 * rows * w**3)
-    elif plan.sampler:
-        rounds = n / max(1, sampler["batch_size"] or n / 50) / (sampler["round_length"] or 50)
-        seconds += passes * rounds * ROUND_SECONDS
+    # Nanoseconds of a rating and microseconds of a row: measured, docs/performance.md.
+    rating, row = (60 + 2.5 * w, 0.0) if "step_size" in sampler else (60 + 2 * w, 2e-5 * w**3)
+    rows = job.dataset.n_users + job.dataset.n_items
+    seconds = START_SECONDS + passes * (1e-9 * n * rating + 1e-6 * rows * row)
     return float(min(seconds, one.seconds * plan.workers))
 
 

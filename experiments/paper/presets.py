@@ -37,7 +37,6 @@ STEPS: dict[str, dict[str, tuple[float, float]]] = {
     },
 }  # fmt: skip
 BATCH = {"netflix": 50_000, "yahoo": 100_000}
-PAPER_ITEMS = {"netflix": 17_770, "yahoo": 136_736}
 BURN_IN = {"netflix": 0.85, "yahoo": 1.08}  # the RMSE that ends it, on the paper's own data
 ROUND, THIN_ROUNDS, PRECISION_ROUNDS = 50, 10, 50
 SGD_EPOCHS = 5  # of Gibbs, to be near a MAP state
@@ -91,13 +90,15 @@ def make_plan(
     model: str,
     shape: DataShape,
     share: float,
+    item_share: float = 1.0,
     epochs: float = EPOCHS,
     burn_in: float | str | None = None,
     tuned: Tuned | None = None,
 ) -> TrialPlan:
     """The plan of an algorithm under the settings of a name.
 
-    `shape` are the ratings that the run is trained on, `share` their part of the paper's data.
+    `shape` are the ratings that the run is trained on; `share` and `item_share` are their part of
+    the paper's data, and that of the items.
     """
     if algorithm == "bayesmf":
         return TrialPlan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
@@ -120,9 +121,8 @@ def make_plan(
         base = replace(base, workers=1, shared_memory=True)
     if as_printed:
         rule = _printed(algorithm, grid, chains, model, share, shape, epochs, burn_in)
-        # Small data have fewer rows for the precisions to be drawn from: its rate shrinks alike.
-        rate = BETA_0_SGLD * min(1.0, shape.n_items / PAPER_ITEMS[model])
-        beta_0 = 1.0 if isinstance(rule, SGD) else rate
+        # The precisions of fewer rows have a rate in proportion.
+        beta_0 = 1.0 if isinstance(rule, SGD) else BETA_0_SGLD * item_share
         return replace(base, beta_0=beta_0, sampler=settings_dict(rule))
     found: dict[str, Any] = dict(_for_dimension((tuned or {}).get(algorithm, {}), n_factors))
     if parts := found.pop("mini_batches", None):

@@ -45,15 +45,22 @@ ENGINE = ("workers", "idle", "rounds", "bytes_sent", "bytes_received", "node_byt
 class Links:
     """Links between the server and the workers of a simulated cluster, or a real one's address.
 
-    `share` is the part of the paper's data. A round computes so much less than at full size, so
-    the latency and the server's seconds are multiplied by it; packets have become smaller by
-    themselves.
+    `share` is the part of the paper's data, `items` that of its items. A round computes so much
+    less than at full size, so the latency and the server's seconds are multiplied by the first.
+    Packets of items shrink as these do, which is less: the bandwidth is multiplied by the ratio.
     """
 
     latency: float = 0.5e-3
     bandwidth: float = 1.25e9
     address: str | None = None
     share: float = 1.0
+    items: float = 1.0
+
+    @property
+    def network(self) -> Network:
+        """The links of this part of the data."""
+        faster = max(1.0, self.items / self.share)
+        return Network(self.share * self.latency, faster * self.bandwidth)
 
     @property
     def clock(self) -> str:
@@ -64,7 +71,8 @@ class Links:
         text = f"simulated: measured compute, {1e3 * self.latency:g} ms and {gbit:g} Gbit/s links"
         if self.share == 1:
             return text
-        return f"{text}, latency and server x {self.share:.2g}"
+        faster = max(1.0, self.items / self.share)
+        return f"{text}, latency and server x {self.share:.2g}, bandwidth x {faster:.2g}"
 
 
 @dataclass(frozen=True)
@@ -129,8 +137,7 @@ def make_links_engine(spec: TrialSpec) -> Engine:
         return Simulated(plan.workers, SHARED_MEMORY, server=links.share)
     if links.address is not None:
         return make_engine(Cluster(address=links.address, n_workers=plan.workers), None)
-    network = Network(links.share * links.latency, links.bandwidth)
-    return Simulated(plan.workers, network, server=links.share)
+    return Simulated(plan.workers, links.network, server=links.share)
 
 
 def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:

@@ -18,11 +18,17 @@ from bayesmf.samplers.base import DataShape
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import Thinning, burn_in_rule
 from cli_tools import command
-from experiments.paper import figures, search, tables, trials, verdicts
+from experiments.paper import experiments, figures, search, tables, trials, verdicts
 from experiments.paper.__main__ import main
 from experiments.paper.datasets import DataSource, load_dataset
 from experiments.paper.estimates import Estimates
-from experiments.paper.experiments import ExperimentSettings, spec, with_burn_in
+from experiments.paper.experiments import (
+    ExperimentSettings,
+    Job,
+    perform_all,
+    spec,
+    with_burn_in,
+)
 from experiments.paper.presets import SINGLE, STEPS, grid_and_chains, make_plan
 from experiments.paper.trials import (
     best_rmse,
@@ -224,8 +230,9 @@ def test_parts_of_the_data_keep_their_proportions():
     assert DataSource("csv", "ratings.csv").share(10**9) == 1.0
     shape = DataShape(900_188, 6040, 3706, 1.0)
     plan = make_plan(
-        "SGLD", 1, 30, "paper", model="netflix", shape=shape, share=900_188 / 80_384_405
-    )
+        "SGLD", 1, 30, "paper", model="netflix", shape=shape, share=900_188 / 80_384_405,
+        item_share=3706 / 17_770,
+    )  # fmt: skip
     assert plan.sampler["batch_size"] == 560
     # The rate of the precisions keeps its ratio to the number of items.
     assert plan.beta_0 == pytest.approx(300 * 3706 / 17_770)
@@ -436,7 +443,34 @@ def test_seeds_have_data_chains_and_links_of_their_own(tmp_path):
     assert one.seed == 3 and one.links.share == left.share < 1e-3
     engine = make_links_engine(one)
     assert engine.network.latency == pytest.approx(left.share * 0.5e-3)
-    assert engine.server == left.share and engine.network.bandwidth == 1.25e9
+    assert engine.server == left.share
+    # A round's packets of items over its ratings are what they are at full size.
+    assert left.item_share == pytest.approx(left.n_items / 17_770)
+    faster = left.item_share / left.share
+    assert engine.network.bandwidth == pytest.approx(1.25e9 * faster) and faster > 50
+
+
+def test_an_interrupted_run_has_whole_seeds(tmp_path, monkeypatch):
+    """Trials of the first seed come first, in each the longest."""
+    settings = ExperimentSettings(
+        DataSource("synthetic", "ml-100k", 0.2), tmp_path, seeds=(7, 2), burn_in=1.0
+    )
+    jobs = []
+    for seed in settings.seeds:
+        one, dataset = settings.of_seed(seed)
+        names = ("SGLD", "DSGLD-C", "SGD")
+        jobs += [Job(spec(one, dataset, name), one, dataset) for name in names]
+    made = []
+
+    def record(spec, dataset, folder):
+        made.append((spec.seed, spec.plan.algorithm))
+        return {"key": spec.key}
+
+    monkeypatch.setattr(experiments, "perform", record)
+    records = perform_all(jobs[::-1][3:] + jobs[3:])
+    assert [seed for seed, _ in made] == [7, 7, 7, 2, 2, 2]
+    assert made[0] == (7, "DSGLD-C") and made[3] == (2, "DSGLD-C")
+    assert set(records) == {job.spec.key for job in jobs}
 
 
 def test_splits_of_workers():
