@@ -375,7 +375,7 @@ def _cost(rows: Sequence[Row], paper: Sequence[Row]) -> str:
     ]
     timed = [row for row in paper if row["seconds_per_draw"] is not None]
     if timed:
-        samples = (f"{row['draws']} of {row['algorithm']} with D = {row['D']} in "
+        samples = (f"{row['draws']:.0f} of {row['algorithm']} with D = {row['D']} in "
                    f"{row['seconds']:,.0f} s" for row in timed)  # fmt: skip
         lines += [f"The paper counts samples: {', '.join(samples)} ([paper.csv](paper.csv)).", ""]
 
@@ -408,11 +408,8 @@ def _method(
     about = {row["name"]: row["value"] for row in settings_rows(results, settings, datasets)}
     records = [record for one in results for record in one.all()]
     timed = {record["key"] for one in results for record in one.cost}  # they need no end
-    ways = [
-        r["burn_in"]
-        for r in records
-        if r.get("burn_in") and "LD" in r["plan"]["algorithm"] and r["key"] not in timed
-    ]
+    samplers = [r for r in records if "LD" in r["plan"]["algorithm"] and r["key"] not in timed]
+    ways = [r["burn_in"] for r in samplers if r.get("burn_in")]
     rules = sorted({str(way["rule"]) for way in ways})
     by = {name: sum(way["by"] == name for way in ways) for name in ("rmse", "epochs", "never")}
     ended = ", ".join(f"{n} by `{name}`" for name, n in by.items() if n)
@@ -426,10 +423,8 @@ def _method(
         "alone, by which long steps win: what they draw can be hotter than the posterior, fit for "
         "an average and not for intervals.",
     }[settings.settings]
-    burn_in = (
-        f" Burn-in ends by the rule {', '.join(f'`{rule}`' for rule in rules)}" if rules else ""
-    )
-    burn_in += f" (ended {ended}; the trials of SGLD and DSGLD together)." if rules else ""
+    names = ", ".join(f"`{rule}`" for rule in rules)
+    burn_in = f" Burn-in of SGLD and DSGLD ends by {names} (trials: {ended})." if rules else ""
     return (
         "## How it was done\n\n"
         f"{how}{burn_in} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of "
@@ -438,24 +433,21 @@ def _method(
         f"{settings.links.clock}. {about['trials']:,} trials took "
         f"{about['seconds of computing']:,} s here, {about['seconds of compiling']:,} s of "
         f"compiling, and at most {about['peak memory in MB']:,} MB "
-        "([settings.csv](settings.csv)).\n\n" + _settings_of_runs(records, settings.dimensions[0])
+        "([settings.csv](settings.csv)).\n\n"
+        + _settings_of_runs(results[0].all(), settings.dimensions[0])
     )
 
 
 def _settings_of_runs(records: Sequence[Record], d: int) -> str:
     """Settings of the mini-batch samplers with the fewest features, as a reader would set them."""
-    lines = [
-        f"Settings at D = {d}; a pace is times the default step: [runs.csv](runs.csv).",
-        "",
-        *_table("algorithm", "workers", "step", "pace", "mini-batch", "regularisation", numbers=5),
-    ]
-    columns = ("step_size", "pace", "batch_size", "regularization")
-    for record in records:
-        row = tables.run_row(record)
-        if row["D"] == d and any(row[name] is not None for name in columns):
-            values = ["" if row[name] is None else f"{row[name]:g}" for name in columns]
-            lines.append(f"| {row['algorithm']} | {row['workers']} | {' | '.join(values)} |")
-    return "\n".join(dict.fromkeys(lines))
+    columns = {"step": ("step_size", "g"), "pace": ("pace", "g"), "mini-batch": ("batch_size", "g"),
+               "regularisation": ("regularization", "g")}  # fmt: skip
+    rows = [row for row in map(tables.run_row, records) if row["D"] == d and row["batch_size"]]
+    text = (
+        f"Settings at D = {d}; a pace is times the default step, and a printed step is multiplied "
+        "by the blocks that a chain updates together: [runs.csv](runs.csv).\n\n"
+    )
+    return text + "\n".join(dict.fromkeys(_by_trial(rows, columns)))
 
 
 def _number(value: Any, form: str) -> str:

@@ -15,24 +15,6 @@ from experiments.paper.trials import shown
 Record = Mapping[str, Any]
 Row = dict[str, Any]
 DISTRIBUTED = ("DSGLD-S", "DSGLD-C")
-# Table 3 of the paper: RMSE with 30, 60 and 100 features.
-PAPER_RMSE: dict[str, dict[str, tuple[float, float, float]]] = {
-    "netflix": {
-        "SGD": (0.8421, 0.8447, 0.8415), "DSGD": (0.8462, 0.8428, 0.8395),
-        "SGLD": (0.8143, 0.8097, 0.8082), "DSGLD-C": (0.8126, 0.8074, 0.8043),
-        "Gibbs": (0.8118, 0.8259, 0.8339),
-    },
-    "yahoo": {
-        "SGD": (1.0578, 1.0548, 1.0567), "DSGD": (1.0576, 1.0588, 1.0631),
-        "SGLD": (1.0448, 1.0351, 1.0335), "DSGLD-S": (1.0387, 1.0267, 1.0229),
-        "Gibbs": (1.0454, 1.0364, 1.0339),
-    },
-}  # fmt: skip
-# Section 4.3.3: (D, algorithm) with samples and the seconds that they took.
-PAPER_DRAWS: dict[str, dict[tuple[int, str], tuple[int, float]]] = {
-    "netflix": {(30, "Gibbs"): (100, 5e4)},
-    "yahoo": {(100, "SGLD"): (688, 3e5), (100, "DSGLD-S"): (460, 3e5), (100, "Gibbs"): (8, 3e5)},
-}
 
 
 @dataclass(frozen=True)
@@ -183,25 +165,22 @@ def best_distributed(group: Sequence[Record]) -> float | None:
 
 
 def paper_rows(model: str) -> list[Row]:
-    """The paper's table, with the samples of Section 4.3.3; RI is over the DSGLD that it shows."""
-    out = []
-    table = PAPER_RMSE[model]
-    for k, d in enumerate((30, 60, 100)):
-        best = min(table[name][k] for name in DISTRIBUTED if name in table)
-        for name in dict.fromkeys((*table, "DSGLD-S")):
-            rmse = table[name][k] if name in table else None
-            draws, seconds = PAPER_DRAWS[model].get((d, name), (None, None))
-            out.append(
-                {
-                    "D": d,
-                    "algorithm": name,
-                    "rmse": rmse,
-                    "relative_improvement": None if rmse is None else (best - rmse) / best,
-                    "draws": draws,
-                    "seconds": seconds,
-                    "seconds_per_draw": seconds / draws if draws and seconds else None,
-                }
-            )
+    """Table 3 and the samples of Section 4.3.3; RI is over the DSGLD that the table shows."""
+    with Path(__file__).with_name("printed.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.pop("data") == model]
+    out: list[Row] = [
+        {
+            k: value if k == "algorithm" else float(value) if value else None
+            for k, value in row.items()
+        }
+        for row in rows
+    ]
+    for row in out:
+        (best,) = (one["rmse"] for one in out
+                   if one["D"] == row["D"] and one["algorithm"] in DISTRIBUTED)  # fmt: skip
+        row["D"] = int(row["D"])
+        row["relative_improvement"] = (best - row["rmse"]) / best
+        row["seconds_per_draw"] = row["seconds"] / row["draws"] if row["draws"] else None
     return out
 
 
