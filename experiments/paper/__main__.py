@@ -53,7 +53,8 @@ def parser() -> options.Parser:
     add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
         help="most seconds of each trial, by its own clock (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="most epochs of each chain (120)")  # fmt: skip
+        help="most epochs of each chain, of DSGLD-S twice, of DSGD and Gibbs four times as many, "
+        "which take less time (40)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
     add("--settings", choices=("paper", "tuned"), default="paper",

@@ -29,7 +29,7 @@ from experiments.paper.experiments import (
     spec,
     with_burn_in,
 )
-from experiments.paper.presets import SINGLE, STEPS, grid_and_chains, make_plan
+from experiments.paper.presets import PASSES, SINGLE, STEPS, grid_and_chains, make_plan
 from experiments.paper.trials import (
     best_rmse,
     burn_in_of,
@@ -245,7 +245,7 @@ def test_gibbs_is_the_papers_baseline():
     plan = make_plan("Gibbs", 9, 30, "paper", model="netflix", shape=shape, share=1.0, epochs=40)
     rule = sampler_from(plan.sampler)
     assert (plan.prior, plan.workers, plan.shared_memory) == ("wishart", 12, True)
-    assert (rule.overrelax, rule.burn_in, rule.epochs, rule.joint) == (0.0, 0, 40, None)
+    assert (rule.overrelax, rule.burn_in, rule.epochs, rule.joint) == (0.0, 0, 160, None)
     assert rule.sgd_epochs > 0 and plan.tau == 2.0
 
 
@@ -520,5 +520,6 @@ def test_a_run_keeps_to_its_budget(tmp_path):
         assert command(main, *args, tmp_path / budget, "--budget", budget).status == 0
         kept = [json.loads(one.read_text()) for one in (tmp_path / budget / "runs").iterdir()]
         epochs[budget] = {one["plan"]["algorithm"]: one["epochs"] for one in kept}
-    assert all(abs(found - 3) < 0.02 for found in epochs["60"].values())
+    expected = {name: 3.0 * PASSES.get(name, 1) for name in epochs["60"]}
+    assert epochs["60"] == pytest.approx(expected, rel=0.02)
     assert all(epochs["1e-4"][name] < 3 for name in ("SGLD", "DSGLD-S", "Gibbs"))
