@@ -49,15 +49,19 @@ def write_all(
     """Write tables, figures and report; returns the path of the report."""
     out, clock, title = settings.out, settings.links.clock, settings.source.title
     every = [record for one in results for record in one.all()]
-    summary = over_seeds([map(tables.run_row, one.all()) for one in results], WHICH, RUN_VALUES)
     verdicts = claims.judge(settings.source.model, results)
     written: dict[str, list[Row]] = {
         "runs": [tables.run_row(record) for record in every],
-        "summary": summary,
         "settings": settings_rows(results, settings, datasets),
         "claims": [row for one in verdicts for row in one.rows()],
     }
-    convergence, chains, dimension, cost = (_groups(results, name) for name in EXPERIMENTS)
+    convergence, chains, dimension, cost = made = [_groups(results, name) for name in EXPERIMENTS]
+    # Trials of the cost are short ones of the same algorithms.
+    written["summary"] = [
+        {"experiment": name, **row}
+        for name, groups in zip(EXPERIMENTS, made, strict=True)
+        for row in _summary(groups)
+    ]
     if convergence:
         written["convergence"] = tables.curve_rows(r for group in convergence for r in group)
         figures.draw_convergence(
@@ -114,7 +118,7 @@ def dimension_rows(results: Sequence[Results]) -> list[Row]:
 def cost_rows(results: Sequence[Results]) -> list[Row]:
     """Seconds for a draw over seeds."""
     groups = [tables.cost_rows(one.cost) for one in results]
-    return over_seeds(groups, ("D", "algorithm"), ("seconds_per_draw", "clock_seconds", "passes"))
+    return over_seeds(groups, ("D", "algorithm"), ("seconds_per_draw", "seconds", "passes"))
 
 
 def packet_rows(results: Sequence[Results]) -> list[Row]:
@@ -250,7 +254,7 @@ def _by_trial(rows: Sequence[Row], columns: Mapping[str, tuple[str, str]]) -> li
 
 def _summary(groups: Groups) -> list[Row]:
     """The rows of summary.csv for these trials."""
-    seeds = max(map(len, groups))
+    seeds = max(map(len, groups), default=0)
     rows = [[tables.run_row(g[k]) for g in groups if k < len(g)] for k in range(seeds)]
     return over_seeds(rows, WHICH, RUN_VALUES)
 
@@ -369,8 +373,8 @@ def _cost(rows: Sequence[Row], paper: Sequence[Row]) -> str:
         "",
         "![Seconds for a draw against D](cost.png)",
         "",
-        "A draw is one pass or sweep of any chain, ten rounds with the printed settings: "
-        "[cost.csv](cost.csv).",
+        "A draw is one pass or sweep of any chain, ten rounds with the printed settings. Seconds "
+        "are from the end of the first pass on, without the start: [cost.csv](cost.csv).",
         "",
     ]
     timed = [row for row in paper if row["seconds_per_draw"] is not None]

@@ -191,21 +191,35 @@ def cost_rows(records: Sequence[Record]) -> list[Row]:
         if record["failed"]:
             continue
         plan, sampler = record["plan"], record["plan"]["sampler"] or {}
-        passes = (record["epochs"] or 0) * n_chains(record)
+        seconds, passes = _after_start(record)
         thin = sampler.get("thin") or 1.0
-        seconds = record["clock_seconds"] / max(passes / thin, 1e-9)
-        # Chains run side by side: a draw of any of them counts.
         out.append(
             {
                 "D": plan["n_factors"],
                 "algorithm": plan["algorithm"],
-                "seconds_per_draw": seconds,
-                "clock_seconds": record["clock_seconds"],
+                "seconds_per_draw": seconds / max(passes / thin, 1e-9),
+                "seconds": seconds,
                 "passes": passes,
                 "passes_per_draw": thin,
             }
         )
     return out
+
+
+def _after_start(record: Record) -> tuple[float, float]:
+    """Seconds from the first pass's end on, and passes of all chains in them; else the whole run.
+
+    The start, as of Gibbs by SGD, is no part of a draw. Chains run side by side: all of them count.
+    """
+    ends: dict[int, dict[float, float]] = {}
+    columns = (record["trace"][name] for name in ("chain", "epoch", "seconds"))
+    for chain, epoch, seconds in zip(*columns, strict=True):
+        ends.setdefault(chain, {}).setdefault(epoch, seconds)  # the last row may be past its epoch
+    passes = sum(max(one) - min(one) for one in ends.values())
+    if not passes:
+        return record["clock_seconds"], (record["epochs"] or 0) * n_chains(record)
+    first = min(one[min(one)] for one in ends.values())
+    return max(one[max(one)] for one in ends.values()) - first, passes
 
 
 def pick(records: Sequence[Record], algorithm: str, **of_plan: Any) -> Record | None:

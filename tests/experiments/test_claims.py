@@ -373,6 +373,18 @@ def test_cost_is_judged_at_the_largest_dimension():
         assert found.figures["ratio"].mean == pytest.approx(seconds)
 
 
+def test_the_start_is_no_part_of_a_draw():
+    run = record("Gibbs", [(10.0, 0.9), (12.0, 0.9), (16.0, 0.9)])
+    (row,) = tables.cost_rows([run])
+    assert (row["seconds"], row["passes"], row["seconds_per_draw"]) == (6.0, 2, 3.0)
+    # Two chains of which each makes a pass, of two draws, within 4 seconds; the last row is later.
+    run = record("SGLD", [(2.0, 0.9)], chains=2, sampler={"thin": 0.5})
+    run["trace"] |= {"chain": [0, 1, 0, 1, 1], "epoch": [1, 1, 2, 2, 2]}
+    run["trace"] |= {"seconds": [2.0, 3.0, 5.0, 6.0, 7.0]}
+    (row,) = tables.cost_rows([run])
+    assert (row["passes"], row["seconds_per_draw"]) == (2, 1.0)
+
+
 def test_exponents_of_the_cost():
     for power, wanted in ((3.0, HOLDS), (1.8, PART), (1.2, NOT)):
         found = verdict("growth_of_cost", cost=_cost(power))
