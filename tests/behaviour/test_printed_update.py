@@ -7,7 +7,7 @@ blocks in a group. So printed updates without noise are ours with as many times 
 import numpy as np
 import pytest
 
-from bayesmf import SGD
+from bayesmf import SGD, SGLD
 from bayesmf.chains.rounds.blocks import data_shape
 from bayesmf.chains.state import ChainState
 from bayesmf.kernels.keys import make_key
@@ -77,3 +77,27 @@ def test_printed_updates_are_ours_with_the_step_times_the_blocks_of_a_group(grid
     assert np.abs(users - np.asarray(start().params.users)).max() > 0.05
     np.testing.assert_allclose(found.users, users, atol=1e-5)
     np.testing.assert_allclose(found.items, items, atol=1e-5)
+
+
+@pytest.mark.parametrize(("grid", "size"), [((1, 1), 1), ((2, 2), 2), ((2, 3), 2), ((4, 1), 1)])
+def test_printed_noise_has_the_printed_step_as_variance(grid, size):
+    """Matched noise of the same random numbers has `size` * epsilon / hbar."""
+    common = {"grid": grid, "minibatch": "replacement", "batch_size": M, "round_length": 1,
+              "epochs": 1, "step_size": size * EPSILON}  # fmt: skip
+    rules = SGD(**common), SGLD(**common, noise="paper"), SGLD(**common, burn_in=0)
+    after = []
+    for rule in rules:
+        rounds = make_rounds(DATA, rule.resolve(data_shape(DATA)), 0)
+        state = start()
+        sweep(rounds, state, 0)
+        after.append(state.whole().users)
+    visited = np.flatnonzero((after[1] != after[0]).any(axis=1))
+    printed, matched = (rows[visited] - after[0][visited] for rows in after[1:])
+    hbar = np.zeros(9)
+    for held, rate in zip(rounds.blocks, rounds.visit_rate, strict=True):
+        counts = held.block.counts()[0]
+        hbar[held.block.user_rows] += rate * (1 - (1 - counts / len(held)) ** M)
+    np.testing.assert_allclose(
+        printed / matched, np.sqrt(hbar[visited] / size)[:, None] + 0 * printed, rtol=2e-3
+    )
+    assert len(visited) >= 3

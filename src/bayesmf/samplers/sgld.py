@@ -132,7 +132,8 @@ class SGLD(GradientRule):
         "matched",
         OneOf(
             "Variance of the noise on a visit: step / hbar, which gives every row temperature 1; "
-            "or the step itself, as the paper prints it, which leaves row i at temperature hbar_i.",
+            "or, as the paper prints it, the step over the blocks of a group, which leaves row i "
+            "at temperature hbar_i over that number.",
             help="variance of the noise",
             choices=("matched", "paper"),
         ),
@@ -205,7 +206,10 @@ class SGLD(GradientRule):
         return factor * (COOL + (1.0 - COOL) * left)
 
     def noise_variance(self, hbar: Array) -> Array:
-        return np.ones_like(hbar) if self.noise == "paper" else inverse(hbar)
+        if self.noise == "paper":
+            # The printed step is ours over the blocks of a group (docs/deviations.md).
+            return np.full_like(hbar, self.n_groups() / len(self.grid))
+        return inverse(hbar)
 
     def for_compiling(self, n_ratings: int) -> Self:
         # Drawing the precisions is compiled too, however rare they are.
