@@ -342,7 +342,7 @@ def _dimension(rows: Sequence[Row], paper: Sequence[Row]) -> str:
         "![RMSE against D](dimension.png)",
         "",
         "RMSE, and below it the relative improvement RI(x) = (r_d - r_x) / r_d over the better "
-        "DSGLD: [dimension.csv](dimension.csv)."
+        "DSGLD; of SGD and DSGD the lowest: [dimension.csv](dimension.csv)."
         + (" The paper's numbers: [paper.csv](paper.csv)." if paper else ""),
         "",
     ]

@@ -11,7 +11,7 @@ import json
 import logging
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -300,6 +300,14 @@ def final_rmse(trace: dict[str, list[Any]]) -> float | None:
 def best_rmse(trace: dict[str, list[Any]]) -> float | None:
     """The lowest error of an optimiser's curve, as with ideal early stopping."""
     return min((rmse for _, rmse, _ in shown(trace)), default=None)
+
+
+def reached(record: Mapping[str, Any]) -> float | None:
+    """The error that a trial stands for: the final one, of an optimiser the lowest."""
+    if record["final"] is None or record["plan"]["algorithm"] not in ("SGD", "DSGD"):
+        final: float | None = record["final"]
+        return final
+    return best_rmse(record["trace"])
 
 
 def time_to(trace: dict[str, list[Any]], rmse: float, estimator: str = "printed") -> float | None:

@@ -79,6 +79,13 @@ def test_accuracy(rmse, model, wanted):
     assert found.figures["gain"].mean == pytest.approx(rmse / 0.81 - 1)
 
 
+def test_accuracy_is_over_the_lowest_error_of_dsgd():
+    later = record("DSGD", [(1.0, 0.83), (9.0, 0.9)])
+    found = verdict("accuracy", convergence=[DSGLD, later])
+    assert found.verdict == PART and found.figures["gain"].mean == pytest.approx(0.83 / 0.81 - 1)
+    assert "its last 0.9000" in found.because
+
+
 def test_accuracy_by_the_exact_estimator_is_beside_it():
     exact = {**DSGLD, "final_exact": 0.80}
     found = verdict("accuracy", convergence=[exact, record("DSGD", [(1.0, 0.84)])])
