@@ -125,6 +125,8 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
 
     scale = args.scale or (0.01 if args.data.startswith("synthetic:") else 1.0)
     grid_and_chains("DSGLD-S", args.workers)  # refuses a number that is not a square
+    if args.burn_in is not None and args.settings == "tuned":
+        raise InputError("--burn-in does nothing with --settings tuned, whose burn-in is a share")
     jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock

@@ -490,6 +490,7 @@ def test_splits_of_workers():
         (["all", "--scale", "2"], "at most 1"),
         (["convergence", "--data", "missing/folder"], "no file or folder missing"),
         (["all", "--seeds", "-1"], "-1"),
+        (["all", "--burn-in", "0.9", "--settings", "tuned"], "--burn-in does nothing"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, given, sentence):
