@@ -61,6 +61,9 @@ def parser() -> options.Parser:
         help="as printed, or step sizes found on a validation split (paper)")  # fmt: skip
     add("--burn-in", type=options.positive, metavar="RMSE",
         help="mean RMSE of all chains that ends burn-in, with the paper's settings")  # fmt: skip
+    add("--beta-0", type=options.positive, metavar="B",
+        help="Gamma rate of SGLD and DSGLD, with the paper's settings (300, less for fewer "
+        "items)")  # fmt: skip
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
         help="factors; of dimension and cost all, of others the first (30 60 100)")  # fmt: skip
     add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
@@ -125,8 +128,9 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
 
     scale = args.scale or (0.01 if args.data.startswith("synthetic:") else 1.0)
     grid_and_chains("DSGLD-S", args.workers)  # refuses a number that is not a square
-    if args.burn_in is not None and args.settings == "tuned":
-        raise InputError("--burn-in does nothing with --settings tuned, whose burn-in is a share")
+    for name, value in (("--burn-in", args.burn_in), ("--beta-0", args.beta_0)):
+        if value is not None and args.settings == "tuned":
+            raise InputError(f"{name} does nothing with --settings tuned, which has its own")
     jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock
@@ -148,6 +152,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
         jobs=jobs,
         dimensions=tuple(args.dimensions),
         burn_in=args.burn_in,
+        beta_0=args.beta_0,
     )
 
 

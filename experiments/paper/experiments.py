@@ -15,6 +15,7 @@ from bayesmf.process import Line, clock_text
 from experiments.paper.datasets import Dataset, DataSource, load_dataset
 from experiments.paper.presets import (
     ALGORITHMS,
+    BETA_0_SGLD,
     BURN_IN,
     EPOCHS,
     FALL,
@@ -53,6 +54,7 @@ class ExperimentSettings:
     tuned: Tuned = field(default_factory=dict)
     dimensions: Sequence[int] = DIMENSIONS
     burn_in: float | None = None
+    beta_0: float | None = None  # by default the printed 300, in proportion to the items
 
     @property
     def runs(self) -> Path:
@@ -93,7 +95,8 @@ def spec(
         model=settings.source.model,
         shape=dataset.shape(validating),
         share=dataset.share,
-        item_share=dataset.item_share,
+        # The precisions of fewer rows have a rate in proportion.
+        beta_0=settings.beta_0 or BETA_0_SGLD * dataset.item_share,
         epochs=epochs or settings.epochs,
         burn_in=None if until is None else f"mean-rmse:{until:.6g}",
         tuned=settings.tuned,

@@ -92,15 +92,15 @@ def make_plan(
     model: str,
     shape: DataShape,
     share: float,
-    item_share: float = 1.0,
+    beta_0: float = BETA_0_SGLD,
     epochs: float = EPOCHS,
     burn_in: float | str | None = None,
     tuned: Tuned | None = None,
 ) -> TrialPlan:
     """The plan of an algorithm under the settings of a name.
 
-    `shape` are the ratings that the run is trained on; `share` and `item_share` are their part of
-    the paper's data, and that of the items.
+    `shape` are the ratings that the run is trained on, `share` their part of the paper's data;
+    `beta_0` is that of SGLD and DSGLD.
     """
     if algorithm == "bayesmf":
         return TrialPlan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
@@ -124,9 +124,8 @@ def make_plan(
         base = replace(base, workers=1, shared_memory=True)
     if as_printed:
         rule = _printed(algorithm, grid, chains, model, share, shape, epochs, burn_in)
-        # The precisions of fewer rows have a rate in proportion.
-        beta_0 = 1.0 if isinstance(rule, SGD) else BETA_0_SGLD * item_share
-        return replace(base, beta_0=beta_0, sampler=settings_dict(rule))
+        own = 1.0 if isinstance(rule, SGD) else beta_0
+        return replace(base, beta_0=own, sampler=settings_dict(rule))
     found: dict[str, Any] = dict(_for_dimension((tuned or {}).get(algorithm, {}), n_factors))
     if parts := found.pop("mini_batches", None):
         found["batch_size"] = max(1, round(shape.n_ratings / parts))

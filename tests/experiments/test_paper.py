@@ -230,12 +230,9 @@ def test_parts_of_the_data_keep_their_proportions():
     assert DataSource("csv", "ratings.csv").share(10**9) == 1.0
     shape = DataShape(900_188, 6040, 3706, 1.0)
     plan = make_plan(
-        "SGLD", 1, 30, "paper", model="netflix", shape=shape, share=900_188 / 80_384_405,
-        item_share=3706 / 17_770,
-    )  # fmt: skip
-    assert plan.sampler["batch_size"] == 560
-    # The rate of the precisions keeps its ratio to the number of items.
-    assert plan.beta_0 == pytest.approx(300 * 3706 / 17_770)
+        "SGLD", 1, 30, "paper", model="netflix", shape=shape, share=900_188 / 80_384_405
+    )
+    assert plan.sampler["batch_size"] == 560 and plan.beta_0 == 300
     assert STEPS["netflix"]["DSGLD-S"] == (3e-6, 500)
     assert STEPS["yahoo"]["DSGD"] == (3e-7, 100)
 
@@ -446,6 +443,10 @@ def test_seeds_have_data_chains_and_links_of_their_own(tmp_path):
     assert engine.server == left.share
     # A round's packets of items over its ratings are what they are at full size.
     assert left.item_share == pytest.approx(left.n_items / 17_770)
+    # The rate of the precisions keeps its ratio to the number of items.
+    plan = spec(settings, left, "SGLD", 2).plan
+    assert plan.beta_0 == pytest.approx(300 * left.n_items / 17_770)
+    assert spec(replace(settings, beta_0=300.0), left, "SGLD", 2).plan.beta_0 == 300
     faster = left.item_share / left.share
     assert engine.network.bandwidth == pytest.approx(1.25e9 * faster) and faster > 50
 
@@ -491,6 +492,7 @@ def test_splits_of_workers():
         (["convergence", "--data", "missing/folder"], "no file or folder missing"),
         (["all", "--seeds", "-1"], "-1"),
         (["all", "--burn-in", "0.9", "--settings", "tuned"], "--burn-in does nothing"),
+        (["all", "--beta-0", "300", "--settings", "tuned"], "--beta-0 does nothing"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, given, sentence):
