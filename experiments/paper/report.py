@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,12 @@ from experiments.machine import describe_machine, machine_text
 from experiments.paper import claims, figures, tables
 from experiments.paper.claims_cost import packet_table
 from experiments.paper.datasets import Dataset
-from experiments.paper.experiments import ExperimentSettings
-from experiments.paper.presets import GIBBS_CORES
+from experiments.paper.experiments import EXPERIMENTS, ExperimentSettings
+from experiments.paper.presets import GIBBS_CORES, MCMC
 from experiments.paper.tables import Record, Row, over_seeds
 from experiments.paper.trials import by_draws
 from experiments.paper.verdicts import Verdict
 
-EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 WHICH = ("algorithm", "grid", "workers", "chains", "D")  # a trial, whatever its seed
 RUN_VALUES = (
     "rmse", "exact_rmse", "clock_seconds", "printed_seconds", "exact_seconds", "draws", "epochs",
@@ -47,49 +46,52 @@ def write_all(
     results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
 ) -> Path:
     """Write tables, figures and report; returns the path of the report."""
-    out, clock, title = settings.out, settings.links.clock, settings.source.title
-    every = [record for one in results for record in one.all()]
     verdicts = claims.judge(settings.source.model, results)
+    groups = {name: _groups(results, name) for name in EXPERIMENTS}
     written: dict[str, list[Row]] = {
-        "runs": [tables.run_row(record) for record in every],
+        "runs": [tables.run_row(record) for one in results for record in one.all()],
         "settings": settings_rows(results, settings, datasets),
         "claims": [row for one in verdicts for row in one.rows()],
+        # Trials of the cost are short ones of the same algorithms.
+        "summary": [{"experiment": k, **row} for k in EXPERIMENTS for row in _summary(groups[k])],
+        "packets": packet_rows(results),
+        "dimension": dimension_rows(results),
+        "cost": cost_rows(results),
+        "paper": _paper(settings),
     }
-    convergence, chains, dimension, cost = made = [_groups(results, name) for name in EXPERIMENTS]
-    # Trials of the cost are short ones of the same algorithms.
-    written["summary"] = [
-        {"experiment": name, **row}
-        for name, groups in zip(EXPERIMENTS, made, strict=True)
-        for row in _summary(groups)
-    ]
-    if convergence:
-        written["convergence"] = tables.curve_rows(r for group in convergence for r in group)
-        figures.draw_convergence(
-            convergence, _floors(datasets, "bound"), title, clock, out / "convergence.png"
-        )
-        if averaged := _averaged(convergence):
-            figures.draw_averages(averaged, title, clock, out / "averages.png")
-    if chains:
-        written["chains"] = tables.curve_rows(record for group in chains for record in group)
-        panels = [[g for g in chains if (g[0]["plan"]["algorithm"] == "DSGLD-C") == columns]
-                  for columns in (True, False)]  # fmt: skip
-        figures.draw_chains(panels, _floors(datasets, "bound"), title, clock, out / "chains.png")
-    if convergence or chains:
-        written["packets"] = packet_rows(results)
-    if dimension:
-        rows = written["dimension"] = dimension_rows(results)
-        floors = _floors(datasets, "bound")
-        figures.draw_dimension(_points(rows, "rmse"), floors, title, out / "dimension.png")
-    if cost:
-        rows = written["cost"] = cost_rows(results)
-        figures.draw_cost(_points(rows, "seconds_per_draw"), title, out / "cost.png")
-    if paper := _paper(settings):
-        written["paper"] = paper
+    for name in ("convergence", "chains"):
+        written[name] = tables.curve_rows(record for group in groups[name] for record in group)
+    written = {name: rows for name, rows in written.items() if rows}
     for name, rows in written.items():
-        tables.write_csv(out / f"{name}.csv", rows)
-    path = out / "report.md"
-    tables.write_text(path, text(results, settings, datasets, verdicts))
+        tables.write_csv(settings.out / f"{name}.csv", rows)
+    _draw(groups, written, settings, datasets)
+    path = settings.out / "report.md"
+    parts = text(results, settings, datasets, groups, written, verdicts)
+    tables.write_text(path, "\n\n".join(parts) + "\n")
     return path
+
+
+def _draw(
+    groups: Mapping[str, Groups],
+    written: Mapping[str, Sequence[Row]],
+    settings: ExperimentSettings,
+    datasets: Sequence[Dataset],
+) -> None:
+    """The figure of each experiment that was made."""
+    out, clock, title = settings.out, settings.links.clock, settings.source.title
+    floors = _floors(datasets, "bound")
+    if made := groups["convergence"]:
+        figures.draw_convergence(made, floors, title, clock, out / "convergence.png")
+        if averaged := _averaged(made):
+            figures.draw_averages(averaged, title, clock, out / "averages.png")
+    if made := groups["chains"]:
+        panels = [[g for g in made if (g[0]["plan"]["algorithm"] == "DSGLD-C") == columns]
+                  for columns in (True, False)]  # fmt: skip
+        figures.draw_chains(panels, floors, title, clock, out / "chains.png")
+    if rows := written.get("dimension"):
+        figures.draw_dimension(_points(rows, "rmse"), floors, title, out / "dimension.png")
+    if rows := written.get("cost"):
+        figures.draw_cost(_points(rows, "seconds_per_draw"), title, out / "cost.png")
 
 
 def _groups(results: Sequence[Results], experiment: str) -> Groups:
@@ -104,7 +106,7 @@ def _groups(results: Sequence[Results], experiment: str) -> Groups:
 
 def _averaged(groups: Groups) -> Groups:
     """Trials that have draws to average with every seed."""
-    return [g for g in groups if g[0]["plan"]["algorithm"] in claims.SAMPLERS
+    return [g for g in groups if g[0]["plan"]["algorithm"] in MCMC
             and all(by_draws(record["trace"]) for record in g)]  # fmt: skip
 
 
@@ -188,29 +190,35 @@ def text(
     results: Sequence[Results],
     settings: ExperimentSettings,
     datasets: Sequence[Dataset],
+    groups: Mapping[str, Groups],
+    written: Mapping[str, Sequence[Row]],
     verdicts: Sequence[Verdict],
-) -> str:
-    """The report."""
-    parts = [_opening(results, settings, datasets), _verdicts(verdicts)]
-    if groups := _groups(results, "convergence"):
-        parts.append(_convergence(groups, settings, datasets))
-    if groups := _groups(results, "chains"):
-        parts.append(_chains(groups))
-    if packets := packet_rows(results):
-        parts.append(_packets(packets))
-    if rows := dimension_rows(results):
-        parts.append(_dimension(rows, _paper(settings)))
-    if rows := cost_rows(results):
-        parts.append(_cost(rows, _paper(settings)))
-    parts.append(_method(results, settings, datasets))
-    return "\n\n".join(parts) + "\n"
+) -> Iterator[str]:
+    """The report, part by part."""
+    about = {row["name"]: row["value"] for row in written["settings"]}
+    paper = written.get("paper", ())
+    yield _opening(about, settings)
+    yield _verdicts(verdicts)
+    if made := groups["convergence"]:
+        yield _convergence(made, settings, datasets)
+    if made := groups["chains"]:
+        yield _chains(made)
+    if rows := written.get("packets"):
+        yield _packets(rows)
+    if rows := written.get("dimension"):
+        yield _dimension(rows, paper)
+    if rows := written.get("cost"):
+        yield _cost(rows, paper)
+    yield _method(results, settings, about)
 
 
-def _opening(
-    results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
-) -> str:
-    about = {row["name"]: row["value"] for row in settings_rows(results, settings, datasets)}
-    seeds = f"seed {about['seeds']}" if len(results) == 1 else f"seeds {about['seeds']}"
+def _section(title: str, *parts: str | None) -> str:
+    """A section; parts that are None or empty are left out."""
+    return "\n\n".join([f"## {title}", *filter(None, parts)])
+
+
+def _opening(about: Mapping[str, Any], settings: ExperimentSettings) -> str:
+    seeds = f"seed{'s' * (' ' in about['seeds'])} {about['seeds']}"
     return (
         '# The experiments of "Large-Scale Distributed Bayesian Matrix Factorization using '
         'Stochastic Gradient MCMC", run again\n\n'
@@ -226,14 +234,14 @@ def _opening(
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> str:
-    lines = ["## Claims of the paper, and results", ""]
-    lines += _table("claim", "place", "verdict", "because")
+    lines = _table("claim", "place", "verdict", "because")
     lines += [
         f"| {one.claim} | {one.place} | **{one.verdict}** | {one.because} |" for one in verdicts
     ]
-    rules = [f"| {one.claim} | {one.rule} |" for one in verdicts if one.rule]
-    return "\n".join([*lines, "", "A claim holds by its rule for every seed, or in part:", "",
-                      *_table("claim", "holds"), *rules])  # fmt: skip
+    rules = _table("claim", "holds")
+    rules += [f"| {one.claim} | {one.rule} |" for one in verdicts if one.rule]
+    holds = "A claim holds by its rule for every seed, or in part:"
+    return _section("Claims of the paper, and results", "\n".join(lines), holds, "\n".join(rules))
 
 
 def _table(*columns: str, numbers: int = 0) -> list[str]:
@@ -242,14 +250,14 @@ def _table(*columns: str, numbers: int = 0) -> list[str]:
     return [f"| {' | '.join(columns)} |", f"|{'|'.join(sides)}|"]
 
 
-def _by_trial(rows: Sequence[Row], columns: Mapping[str, tuple[str, str]]) -> list[str]:
+def _by_trial(rows: Sequence[Row], columns: Mapping[str, tuple[str, str]]) -> str:
     """A table with a line for each trial; `columns` are titles, with names and formats."""
     lines = _table("algorithm", "workers", "chains", *columns, numbers=2 + len(columns))
     for row in rows:
         cells = [_number(row[name], form) for name, form in columns.values()]
         cells = [row["algorithm"], str(row["workers"]), str(row["chains"]), *cells]
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return "\n".join(lines)
 
 
 def _summary(groups: Groups) -> list[Row]:
@@ -265,54 +273,40 @@ RMSE = {"RMSE, printed": ("rmse", ".4f"), "RMSE, exact": ("exact_rmse", ".4f"),
 
 
 def _convergence(groups: Groups, settings: ExperimentSettings, datasets: Sequence[Dataset]) -> str:
-    lines = [
-        f"## Accuracy against time (Figures 3 and 4), D = {groups[0][0]['plan']['n_factors']}",
-        "",
-        "![RMSE against time](convergence.png)",
-        "",
-        "Samplers are shown by one chain up to the mark, where burn-in ends, and then by the "
-        f"average over the draws of all chains. Seconds are {settings.links.clock}. Points: "
-        "[convergence.csv](convergence.csv).",
-        "",
-        *(
-            ["![Both estimators, and the RMSE by draws](averages.png)", ""]
-            if _averaged(groups)
-            else []
-        ),
-        "The printed estimator averages U.V + a + b over the draws; the exact one integrates users "
-        "out, given V. The curves count the seconds that each takes. On the right the printed one "
-        "against the number of draws.",
-    ]
-    if floors := _floors(datasets):
-        lines += [
-            "",
-            f"The ratings' noise is {floors['noise']:.4f}; an estimator that knows the true rows "
-            f"of one side could reach {floors['bound']:.4f}.",
-        ]
+    floors = _floors(datasets)
     columns = RMSE | {"passes": ("epochs", ".0f"), "seconds of printed": ("printed_seconds", ".2g"),
                       "of exact": ("exact_seconds", ".2g")}  # fmt: skip
-    lines += ["", *_by_trial(_summary(groups), columns)]
-    lines += [
-        f"\n{figures.label(record)} has no result with seed {record['seed']}: {record['failed']}."
+    failed = [
+        f"{figures.label(record)} has no result with seed {record['seed']}: {record['failed']}."
         for group in groups
         for record in group
         if record["failed"]
     ]
-    return "\n".join(lines)
+    return _section(
+        f"Accuracy against time (Figures 3 and 4), D = {groups[0][0]['plan']['n_factors']}",
+        "![RMSE against time](convergence.png)",
+        "Samplers are shown by one chain up to the mark, where burn-in ends, and then by the "
+        f"average over the draws of all chains. Seconds are {settings.links.clock}. Points: "
+        "[convergence.csv](convergence.csv).",
+        "![Both estimators, and the RMSE by draws](averages.png)" if _averaged(groups) else None,
+        "The printed estimator averages U.V + a + b over the draws; the exact one integrates users "
+        "out, given V. The curves count the seconds that each takes. On the right the printed one "
+        "against the number of draws.",
+        f"The ratings' noise is {floors['noise']:.4f}; an estimator that knows the true rows "
+        f"of one side could reach {floors['bound']:.4f}." if floors else None,
+        _by_trial(_summary(groups), columns),
+        *failed,
+    )  # fmt: skip
 
 
 def _chains(groups: Groups) -> str:
-    lines = [
-        "## Chains and workers (Figure 5)",
-        "",
+    return _section(
+        "Chains and workers (Figure 5)",
         "![RMSE against time by the number of chains](chains.png)",
-        "",
         "DSGLD-1 has the squares of DSGLD-S, each a group of its own with a chain. Points: "
         "[chains.csv](chains.csv).",
-        "",
-        *_by_trial(_summary(groups), {k: v for k, v in RMSE.items() if v[0] != "exact_rmse"}),
-    ]
-    return "\n".join(lines)
+        _by_trial(_summary(groups), {k: v for k, v in RMSE.items() if v[0] != "exact_rmse"}),
+    )
 
 
 def _packets(rows: Sequence[Row]) -> str:
@@ -321,46 +315,40 @@ def _packets(rows: Sequence[Row]) -> str:
                "MB of rows": ("printed_megabytes", ".3g"),
                "MB, server": ("server_megabytes", ".3g"),
                "MB, workers": ("node_megabytes", ".3g")}  # fmt: skip
-    lines = [
-        "## Packets of a round",
-        "",
+    return _section(
+        "Packets of a round",
         "Rows that the paper's protocol sends to workers in a round, counted block by block, for "
         "one chain and for all, beside L + M of DSGLD-S and L + SM of DSGLD-C; MB of these rows "
         "both ways; and MB that the engine moved in a round of all chains, over the server's link "
         "both ways and over those of workers the larger way, where rows of one side stay with "
         "workers: [packets.csv](packets.csv).",
-        "",
-        *_by_trial(rows, columns),
-    ]
-    return "\n".join(lines)
+        _by_trial(rows, columns),
+    )
 
 
 def _dimension(rows: Sequence[Row], paper: Sequence[Row]) -> str:
-    lines = [
-        "## Latent features (Figure 6 a, b, and Table 3)",
-        "",
+    def with_gain(group: Sequence[Row]) -> Callable[[Row], str]:
+        def cell(row: Row) -> str:
+            same = [_mean(r["rmse"]) for r in group if r["D"] == row["D"] and r["rmse"] is not None]
+            entry = _number(row["rmse"], ".4f")
+            if row["rmse"] is not None and _mean(row["rmse"]) == min(same):
+                entry = f"**{entry}**"
+            gain = row["relative_improvement"]
+            return entry if gain is None else f"{entry}<br>{gain:+.2%}"
+
+        return cell
+
+    return _section(
+        "Latent features (Figure 6 a, b, and Table 3)",
         "![RMSE against D](dimension.png)",
-        "",
         "RMSE, and below it the relative improvement RI(x) = (r_d - r_x) / r_d over the better "
         "DSGLD; of SGD and DSGD the lowest: [dimension.csv](dimension.csv)."
         + (" The paper's numbers: [paper.csv](paper.csv)." if paper else ""),
-        "",
-    ]
-
-    def cell(row: Row) -> str:
-        group = paper if any(row is one for one in paper) else rows
-        same = [_mean(r["rmse"]) for r in group if r["D"] == row["D"] and r["rmse"] is not None]
-        entry = _number(row["rmse"], ".4f")
-        if row["rmse"] is not None and _mean(row["rmse"]) == min(same):
-            entry = f"**{entry}**"
-        gain = row["relative_improvement"]
-        return entry if gain is None else f"{entry}<br>{gain:+.2%}"
-
-    def exact(row: Row) -> str:
-        return _number(row["exact_rmse"], ".4f")
-
-    return "\n".join([*lines, *_by_dimension({"": (rows, cell), ", exact": (rows, exact),
-                                              ", paper": (paper, cell)})])  # fmt: skip
+        _by_dimension({
+            "": (rows, with_gain(rows)), ", exact": (rows, _entry("exact_rmse", ".4f")),
+            ", paper": (paper, with_gain(paper)),
+        }),
+    )  # fmt: skip
 
 
 def _mean(value: Any) -> float:
@@ -368,33 +356,27 @@ def _mean(value: Any) -> float:
 
 
 def _cost(rows: Sequence[Row], paper: Sequence[Row]) -> str:
-    lines = [
-        "## Seconds for a draw (Figure 6 c)",
-        "",
+    timed = [row for row in paper if row["seconds_per_draw"] is not None]
+    samples = ", ".join(f"{row['draws']:.0f} of {row['algorithm']} with D = {row['D']} in "
+                        f"{row['seconds']:,.0f} s" for row in timed)  # fmt: skip
+    return _section(
+        "Seconds for a draw (Figure 6 c)",
         "![Seconds for a draw against D](cost.png)",
-        "",
         "A draw is one pass or sweep of any chain, ten rounds with the printed settings. Seconds "
         "are from the end of the first pass on, without the start: [cost.csv](cost.csv).",
-        "",
-    ]
-    timed = [row for row in paper if row["seconds_per_draw"] is not None]
-    if timed:
-        samples = (f"{row['draws']:.0f} of {row['algorithm']} with D = {row['D']} in "
-                   f"{row['seconds']:,.0f} s" for row in timed)  # fmt: skip
-        lines += [f"The paper counts samples: {', '.join(samples)} ([paper.csv](paper.csv)).", ""]
-
-    def cell(row: Row) -> str:
-        return _number(row["seconds_per_draw"], ".3g")
-
-    def whole(row: Row) -> str:
-        return _number(row["seconds_per_draw"], ",.0f")
-
-    return "\n".join([*lines, *_by_dimension({"": (rows, cell), ", paper": (timed, whole)})])
+        f"The paper counts samples: {samples} ([paper.csv](paper.csv))." if timed else None,
+        _by_dimension({
+            "": (rows, _entry("seconds_per_draw", ".3g")),
+            ", paper": (timed, _entry("seconds_per_draw", ",.0f")),
+        }),
+    )  # fmt: skip
 
 
-def _by_dimension(
-    kinds: Mapping[str, tuple[Sequence[Row], Callable[[Row], str]]],
-) -> list[str]:
+def _entry(column: str, form: str) -> Callable[[Row], str]:
+    return lambda row: _number(row[column], form)
+
+
+def _by_dimension(kinds: Mapping[str, tuple[Sequence[Row], Callable[[Row], str]]]) -> str:
     """A table with a line for each D and kind of number, and a column for each algorithm."""
     names = list(dict.fromkeys(row["algorithm"] for row in kinds[""][0]))
     lines = _table("D", *names, numbers=len(names) + 1)
@@ -403,13 +385,12 @@ def _by_dimension(
             own = {row["algorithm"]: cell(row) for row in rows if row["D"] == d}
             if any(value != "none" for value in own.values()):
                 lines.append(f"| {d}{kind} | {' | '.join(own.get(n, 'none') for n in names)} |")
-    return lines
+    return "\n".join(lines)
 
 
 def _method(
-    results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
+    results: Sequence[Results], settings: ExperimentSettings, about: Mapping[str, Any]
 ) -> str:
-    about = {row["name"]: row["value"] for row in settings_rows(results, settings, datasets)}
     records = [record for one in results for record in one.all()]
     timed = {record["key"] for one in results for record in one.cost}  # they need no end
     samplers = [r for r in records if "LD" in r["plan"]["algorithm"] and r["key"] not in timed]
@@ -429,29 +410,29 @@ def _method(
     }[settings.settings]
     names = ", ".join(f"`{rule}`" for rule in rules)
     burn_in = f" Burn-in of SGLD and DSGLD ends by {names} (trials: {ended})." if rules else ""
-    return (
-        "## How it was done\n\n"
+    return _section(
+        "How it was done",
         f"{how}{burn_in} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of "
         "one machine; `bayesmf` is what the library does when nothing is set. Each run ends with "
         f"its budget of {settings.budget:g} s by its own clock, or its passes. The clock is "
         f"{settings.links.clock}. {about['trials']:,} trials took "
         f"{about['seconds of computing']:,} s here, {about['seconds of compiling']:,} s of "
         f"compiling, and at most {about['peak memory in MB']:,} MB "
-        "([settings.csv](settings.csv)).\n\n"
-        + _settings_of_runs(results[0].all(), settings.dimensions[0])
+        "([settings.csv](settings.csv)).",
+        *_settings_of_runs(results[0].all(), settings.dimensions[0]),
     )
 
 
-def _settings_of_runs(records: Sequence[Record], d: int) -> str:
+def _settings_of_runs(records: Sequence[Record], d: int) -> tuple[str, str]:
     """Settings of the mini-batch samplers with the fewest features, as a reader would set them."""
     columns = {"step": ("step_size", "g"), "pace": ("pace", "g"), "mini-batch": ("batch_size", "g"),
                "regularisation": ("regularization", "g")}  # fmt: skip
     rows = [row for row in map(tables.run_row, records) if row["D"] == d and row["batch_size"]]
     text = (
         f"Settings at D = {d}; a pace is times the default step, and a printed step is multiplied "
-        "by the blocks that a chain updates together: [runs.csv](runs.csv).\n\n"
+        "by the blocks that a chain updates together: [runs.csv](runs.csv)."
     )
-    return text + "\n".join(dict.fromkeys(_by_trial(rows, columns)))
+    return text, "\n".join(dict.fromkeys(_by_trial(rows, columns).splitlines()))
 
 
 def _number(value: Any, form: str) -> str:
