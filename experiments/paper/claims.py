@@ -6,17 +6,20 @@ Each is judged for one seed, with the printed estimator. The rules are in claims
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from experiments.paper.claims_cost import COST_JUDGES
+from experiments.paper.presets import MCMC
 from experiments.paper.tables import DISTRIBUTED, Record, n_chains
 from experiments.paper.trials import best_rmse, by_draws, reached, shown, time_to
 from experiments.paper.verdicts import (
     Figures,
     Finding,
+    Judge,
     NotTestedError,
     Verdict,
     claims_about,
@@ -28,7 +31,6 @@ from experiments.paper.verdicts import (
 if TYPE_CHECKING:
     from experiments.paper.report import Results
 
-SAMPLERS = ("SGLD", *DISTRIBUTED)
 NOTICED = 0.002  # a smaller gain is within the range of seeds
 AS_FAST = 1.1  # times as long is still as fast
 CONVERGED = 1.001  # times its lowest error: the rest of the way takes most of the time
@@ -43,8 +45,7 @@ SIMILAR = 0.005  # of the RMSE: the same
 
 def judge(model: str, results: Sequence[Results]) -> list[Verdict]:
     """A verdict on each claim about this data set, from the results of each seed."""
-    judges = {one.__name__: one for one in (*JUDGES, *COST_JUDGES)}
-    return [verdict_on(one, judges[one["name"]], model, results) for one in claims_about(model)]
+    return [verdict_on(one, JUDGES[one["name"]], model, results) for one in claims_about(model)]
 
 
 def _name(record: Record) -> str:
@@ -150,7 +151,7 @@ def as_fast_as_dsgd(model: str, found: Results) -> Finding:
     return of_all(*fast), because, figures
 
 
-def _sooner(found: Results, name: str) -> Finding:
+def sooner(name: str, model: str, found: Results) -> Finding:
     """Time to the RMSE that the worse of the two ends with."""
     pair = _pair(found.convergence, name)
     goal = max(map(_end, pair))
@@ -161,16 +162,6 @@ def _sooner(found: Results, name: str) -> Finding:
         "{ratio:.2g} times as long"
     )
     return of_size(figures["ratio"], ORDER, 1.0), because, figures
-
-
-def sooner_than_gibbs(model: str, found: Results) -> Finding:
-    """Against Gibbs as in the paper."""
-    return _sooner(found, "Gibbs")
-
-
-def sooner_than_default(model: str, found: Results) -> Finding:
-    """Against what the library does today when nothing is set."""
-    return _sooner(found, "bayesmf")
 
 
 def level_with_gibbs(model: str, found: Results) -> Finding:
@@ -184,7 +175,7 @@ def level_with_gibbs(model: str, found: Results) -> Finding:
 
 def rates_of_burn_in(model: str, found: Results) -> Finding:
     """Seconds of all but Gibbs to the error that ends burn-in: similar, on Yahoo two are ahead."""
-    runs = _runs(found.convergence, "SGD", "DSGD", *SAMPLERS, least=2)
+    runs = _runs(found.convergence, "SGD", "DSGD", *MCMC, least=2)
     goal = max(rmse for _, rmse in _burnt(runs).values())
     times = _times(runs, goal)
     because = f"to {{rmse:.4f}}: {_said(times, '.3g', ' s')}"
@@ -220,7 +211,7 @@ def fall_after_burn_in(model: str, found: Results) -> Finding:
     """How far the error falls in a fifth of the time of burn-in, after its end and before."""
     before: Figures = {}
     after: Figures = {}
-    runs = _runs(found.convergence, *SAMPLERS)
+    runs = _runs(found.convergence, *MCMC)
     ends = _burnt(runs)
     for one in runs:
         if _key(one) in ends:
@@ -263,24 +254,15 @@ def many_chains(model: str, found: Results) -> Finding:
     return of_size(figures["gain"], CONVERGED - 1, 0.0), because, figures
 
 
-def _together(runs: Sequence[Record]) -> Finding:
+def together(experiment: str, names: Sequence[str], model: str, found: Results) -> Finding:
     """Whether the errors end near each other, and nearer than at half the time."""
+    runs = _runs(getattr(found, experiment), *names, least=2)
     ends = [_end(one) for one in runs]
     half = min(shown(one["trace"])[-1][0] for one in runs) / 2
     then = [rmse for one in runs if (rmse := _at(one, half)) is not None] or [1.0]
     gap, before = (max(values) / min(values) - 1 for values in (ends, then))
     because = "they end within {gap:.2%} of each other, at half the time they are within {half:.2%}"
     return of_size(-gap, -SIMILAR, -max(before, SIMILAR)), because, {"gap": gap, "half": before}
-
-
-def approach(model: str, found: Results) -> Finding:
-    """SGLD and DSGLD-S to the error of DSGLD-C."""
-    return _together(_runs(found.convergence, *SAMPLERS, least=2))
-
-
-def similar_end(model: str, found: Results) -> Finding:
-    """DSGLD-C with one chain and with more."""
-    return _together(_runs(found.chains, "DSGLD-C", least=2))
 
 
 def quickest_burn_in(model: str, found: Results) -> Finding:
@@ -293,8 +275,9 @@ def quickest_burn_in(model: str, found: Results) -> Finding:
     return of_all(*(one <= other for other in others)), because, {"rmse": goal, **times}
 
 
-def _more(runs: Sequence[Record]) -> Finding:
-    """Seconds until the RMSE that the first ends with, by the number of workers."""
+def more(name: str, model: str, found: Results) -> Finding:
+    """Seconds until the RMSE that the fewest workers, or chains, end with, by their number."""
+    runs = _runs(found.chains, name, least=2)
     goal, last = _end(runs[0]), _end(runs[-1])
     times = _times(runs, goal)
     known = [float("inf") if seconds is None else seconds for seconds in times.values()]
@@ -302,16 +285,6 @@ def _more(runs: Sequence[Record]) -> Finding:
     because = f"to the {{rmse:.4f}} of the first: {_said(times, '.3g', ' s')}; the last ends at "
     figures = {"rmse": goal, "last": last, **times}
     return of_all(steadily, last < goal), because + "{last:.4f}", figures
-
-
-def more_chains(model: str, found: Results) -> Finding:
-    """DSGLD-C with one chain and with more."""
-    return _more(_runs(found.chains, "DSGLD-C", least=2))
-
-
-def more_workers(model: str, found: Results) -> Finding:
-    """DSGLD-S on one worker and on more."""
-    return _more(_runs(found.chains, "DSGLD-S", least=2))
 
 
 def _against(better: Record, other: Record) -> Finding:
@@ -341,8 +314,16 @@ def group_size(model: str, found: Results) -> Finding:
     return _against(single, same[0]) if model == "netflix" else _against(same[0], single)
 
 
-JUDGES = (
-    accuracy, at_convergence, as_fast_as_dsgd, sooner_than_gibbs, sooner_than_default,
-    level_with_gibbs, rates_of_burn_in, spread_of_chains, fall_after_burn_in, overfit, many_chains,
-    approach, quickest_burn_in, more_chains, similar_end, more_workers, splits, group_size,
-)  # fmt: skip
+JUDGES: dict[str, Judge] = {
+    **{one.__name__: one for one in (
+        accuracy, at_convergence, as_fast_as_dsgd, level_with_gibbs, rates_of_burn_in,
+        spread_of_chains, fall_after_burn_in, overfit, many_chains, quickest_burn_in, splits,
+        group_size, *COST_JUDGES,
+    )},
+    "sooner_than_gibbs": partial(sooner, "Gibbs"),  # as in the paper
+    "sooner_than_default": partial(sooner, "bayesmf"),  # as the library is today
+    "approach": partial(together, "convergence", MCMC),
+    "similar_end": partial(together, "chains", ("DSGLD-C",)),
+    "more_chains": partial(more, "DSGLD-C"),
+    "more_workers": partial(more, "DSGLD-S"),
+}  # fmt: skip

@@ -202,7 +202,6 @@ def cost_rows(records: Sequence[Record]) -> list[Row]:
                 "seconds_per_draw": seconds / max(passes / thin, 1e-9),
                 "seconds": seconds,
                 "passes": passes,
-                "passes_per_draw": thin,
             }
         )
     return out
@@ -222,15 +221,6 @@ def _after_start(record: Record) -> tuple[float, float]:
         return record["clock_seconds"], (record["epochs"] or 0) * n_chains(record)
     first = min(one[min(one)] for one in ends.values())
     return max(one[max(one)] for one in ends.values()) - first, passes
-
-
-def pick(records: Sequence[Record], algorithm: str, **of_plan: Any) -> Record | None:
-    """The record of an algorithm's trial with these values in its plan."""
-    for record in records:
-        plan = record["plan"]
-        if plan["algorithm"] == algorithm and all(plan[k] == v for k, v in of_plan.items()):
-            return record
-    return None
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

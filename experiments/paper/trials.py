@@ -284,10 +284,9 @@ def shown(trace: dict[str, list[Any]], estimator: str = "printed") -> Curve:
     return out
 
 
-def by_draws(trace: dict[str, list[Any]], estimator: str = "printed") -> list[tuple[int, float]]:
-    """(draws of all chains, RMSE of their average)."""
-    average = trace["exact_all" if estimator == "exact" else "rmse_all"]
-    pairs = zip(trace["draws_all"], average, strict=True)
+def by_draws(trace: dict[str, list[Any]]) -> list[tuple[int, float]]:
+    """(draws of all chains, RMSE of their average as printed)."""
+    pairs = zip(trace["draws_all"], trace["rmse_all"], strict=True)
     return [(draws, rmse) for draws, rmse in pairs if draws and rmse is not None]
 
 
@@ -310,7 +309,6 @@ def reached(record: Mapping[str, Any]) -> float | None:
     return best_rmse(record["trace"])
 
 
-def time_to(trace: dict[str, list[Any]], rmse: float, estimator: str = "printed") -> float | None:
+def time_to(trace: dict[str, list[Any]], rmse: float) -> float | None:
     """Seconds until an error is reached, if it is."""
-    curve = shown(trace, estimator)
-    return next((seconds for seconds, value, _ in curve if value <= rmse), None)
+    return next((seconds for seconds, value, _ in shown(trace) if value <= rmse), None)

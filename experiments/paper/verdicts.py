@@ -17,6 +17,7 @@ from experiments.paper.tables import Row, Span
 HOLDS, PART, NOT, UNTESTED = "holds", "holds in part", "does not hold", "not tested"
 Figures = dict[str, float | None]
 Finding = tuple[str, str, Figures]  # verdict, why (names of figures are in braces), figures
+Judge = Callable[[str, Any], Finding]  # of a data set's name and the Results of a seed
 
 
 class NotTestedError(Exception):
@@ -70,9 +71,7 @@ def claims_about(model: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["only"] in ("", model)]
 
 
-def verdict_on(
-    claim: Mapping[str, str], judge: Callable[[str, Any], Finding], model: str, seeds: Sequence[Any]
-) -> Verdict:
+def verdict_on(claim: Mapping[str, str], judge: Judge, model: str, seeds: Sequence[Any]) -> Verdict:
     """Holds if it does for every seed that was tested, does not hold if for none even in part."""
     findings: list[Finding] = []
     for found in seeds:
