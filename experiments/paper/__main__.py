@@ -51,10 +51,11 @@ def parser() -> options.Parser:
     add("--scale", type=options.positive, default=None, metavar="X",
         help="part of the users (1; synthetic 0.01)")  # fmt: skip
     add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
-        help="most seconds of each trial, by its own clock (60)")  # fmt: skip
+        help="most seconds of each trial, by its own clock; with Yahoo's settings twice as many "
+        "for 60 factors, three times for 100 (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="most epochs of each chain, of DSGLD-S twice, of DSGD and Gibbs four times as many, "
-        "which take less time (40)")  # fmt: skip
+        help="most epochs of each chain; of DSGLD-S three times, of DSGD and Gibbs 16 times as "
+        "many, which take less time (40)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
     add("--settings", choices=("paper", "tuned"), default="paper",

@@ -157,11 +157,10 @@ def better_with_dimension(model: str, found: Results) -> Finding:
 
 
 def gibbs_with_dimension(model: str, found: Results) -> Finding:
-    """Gibbs's RMSE against D, where all have the same time."""
+    """Gibbs's RMSE against D."""
     curve = _curve(found, "Gibbs")
-    if len(curve) < 2 or model == "yahoo":
-        raise NotTestedError("fewer than two D have results" if model == "netflix" else
-                             "all D have the same time here")  # fmt: skip
+    if len(curve) < 2:
+        raise NotTestedError("fewer than two D have results")
     verdict = of_all(*(b > a for a, b in pairwise(curve)))
     figures: Figures = {"first": curve[0], "last": curve[-1], "change": curve[-1] / curve[0] - 1}
     return verdict, "from {first:.4f} to {last:.4f}: {change:+.2%}", figures

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -27,8 +26,8 @@ from experiments.simulated import Simulated
 # Draws of a trial that users are integrated out of: about 48 of all chains.
 EXACT_DRAWS = 48
 COLUMNS = (
-    "chain", "epoch", "seconds", "burning", "draws", "draws_all", "rmse", "rmse_all", "exact_all",
-    "printed_seconds", "exact_seconds", "train_rmse",
+    "chain", "epoch", "seconds", "burning", "draws", "draws_all", "state", "rmse", "rmse_all",
+    "exact_all", "printed_seconds", "exact_seconds", "train_rmse",
 )  # fmt: skip
 
 
@@ -62,6 +61,7 @@ class Estimates(WatchedPairs):
     printed: Estimate = field(default_factory=Estimate)
     exact: Estimate = field(default_factory=Estimate)
     kept: dict[int, int] = field(default_factory=dict)  # draws by chain
+    states: dict[int, float] = field(default_factory=dict)  # error of a chain's last state
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -78,24 +78,29 @@ class Estimates(WatchedPairs):
         if isinstance(self.engine, Simulated):
             with self.engine.aside():
                 found = _run_here(self.score(state, rounds, aside=True))
-        else:
-            found = yield from self.score(state, rounds, aside=True)
+                return self._add(state, found, kept, fetch, begin)
+        found = yield from self.score(state, rounds, aside=True)
+        return self._add(state, found, kept, fetch, begin)
+
+    def _add(
+        self, state: ChainState, found: Scored, kept: bool, fetch: Fetch, begin: float
+    ) -> NDArray[np.float32]:
         # The state has no row of an unknown user or item; theirs is the prior's mean.
         unseen = (self.user < 0) | (self.item < 0)
         drawn = np.where(unseen, found.expected, found.drawn)
+        seconds = time.process_time() - begin
+        self.states[state.chain] = self.scale * self.known.rmse(drawn)
         if kept:
-            seconds = time.process_time() - begin
             self.printed.add(drawn, seconds)
             number = self.kept[state.chain] = self.kept.get(state.chain, 0) + 1
             if state.means is not None:  # one task makes both predictions
                 self.exact.add(found.expected, seconds)
             elif self.exact_pairs is not None and number % self.every == 1 % self.every:
-                with getattr(self.engine, "aside", nullcontext)():
-                    if not self.exact.count:  # the kernels may have to be compiled
-                        self.exact_pairs.expected(state, fetch)
-                    begin = time.process_time()
-                    expected = self.exact_pairs.expected(state, fetch)
-                    self.exact.add(expected, time.process_time() - begin)
+                if not self.exact.count:  # the kernels may have to be compiled
+                    self.exact_pairs.expected(state, fetch)
+                begin = time.process_time()
+                expected = self.exact_pairs.expected(state, fetch)
+                self.exact.add(expected, time.process_time() - begin)
         return drawn
 
     def rmse(self, estimate: Estimate) -> float | None:
@@ -109,6 +114,7 @@ class Estimates(WatchedPairs):
         row = {name: getattr(event, name, None) for name in COLUMNS}
         self.rows.append({
             **row,
+            "state": self.states.get(event.chain),
             "draws_all": self.printed.count,
             "rmse_all": None if burning else sampled,
             "exact_all": None if burning else self.rmse(self.exact),

@@ -20,6 +20,7 @@ from experiments.paper.presets import (
     EPOCHS,
     FALL,
     SINGLE,
+    TIMES,
     Tuned,
     make_plan,
 )
@@ -106,8 +107,9 @@ def spec(
         algorithm in ALGORITHMS and algorithm != "bayesmf" and epochs is None
         and d == first and n_workers == settings.workers and not validating
     )  # fmt: skip
+    seconds = settings.budget * TIMES.get(settings.source.model, {}).get(d, 1.0)
     return TrialSpec(
-        dataset.digest, plan, settings.links, settings.budget, settings.seed, validating, short,
+        dataset.digest, plan, settings.links, seconds, settings.seed, validating, short,
         exact=compared,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from experiments.paper import claims, figures, tables
 from experiments.paper.claims_cost import packet_table
 from experiments.paper.datasets import Dataset
 from experiments.paper.experiments import EXPERIMENTS, ExperimentSettings
-from experiments.paper.presets import GIBBS_CORES, MCMC
+from experiments.paper.presets import GIBBS_CORES, MCMC, TIMES
 from experiments.paper.tables import Record, Row, over_seeds
 from experiments.paper.trials import by_draws
 from experiments.paper.verdicts import Verdict
@@ -409,13 +409,15 @@ def _method(
         "an average and not for intervals.",
     }[settings.settings]
     names = ", ".join(f"`{rule}`" for rule in rules)
+    times = TIMES.get(settings.source.model, {}).items()
+    longer = "".join(f" ({n:g} times with D = {d})" for d, n in times if d in settings.dimensions)
     burn_in = f" Burn-in of SGLD and DSGLD ends by {names} (trials: {ended})." if rules else ""
     return _section(
         "How it was done",
         f"{how}{burn_in} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of "
         "one machine; `bayesmf` is what the library does when nothing is set. Each run ends with "
-        f"its budget of {settings.budget:g} s by its own clock, or its passes. The clock is "
-        f"{settings.links.clock}. {about['trials']:,} trials took "
+        f"its budget of {settings.budget:g} s by its own clock{longer}, or its passes. The clock "
+        f"is {settings.links.clock}. {about['trials']:,} trials took "
         f"{about['seconds of computing']:,} s here, {about['seconds of compiling']:,} s of "
         f"compiling, and at most {about['peak memory in MB']:,} MB "
         "([settings.csv](settings.csv)).",

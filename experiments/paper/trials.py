@@ -37,7 +37,7 @@ from experiments.paper.estimates import COLUMNS, EXACT_DRAWS, Estimates
 from experiments.paper.presets import TrialPlan
 from experiments.simulated import SHARED_MEMORY, Network, Simulated
 
-FORMAT = 4  # of a stored trial; one of another format is made again
+FORMAT = 5  # of a stored trial; one of another format is made again
 ENGINE = ("workers", "idle", "rounds", "bytes_sent", "bytes_received", "node_bytes")
 
 
@@ -256,7 +256,7 @@ def own_trace(history: History) -> dict[str, list[Any]]:
         average = None if event["burning"] else event["rmse_all_chains"]
         rows.append(
             {**event, "draws_all": sum(draws.values()), "rmse_all": average, "exact_all": None,
-             "printed_seconds": 0.0, "exact_seconds": 0.0}
+             "state": None, "printed_seconds": 0.0, "exact_seconds": 0.0}
         )  # fmt: skip
     return {name: [row[name] for row in rows] for name in COLUMNS}
 
