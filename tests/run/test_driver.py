@@ -150,13 +150,17 @@ class Planned(WatchedPairs):
 PLANNED = [0.7, 0.6, 0.5, 0.5], [2.0, 1.5, 1.3, 1.0]  # means 1.35, 1.05, 0.9, 0.75
 
 
+def _planned():
+    pairs = Planned(*np.zeros((2, 2), np.int32), np.ones(2, bool))
+    vars(pairs)["epochs"] = {}
+    return Validation(pairs, np.zeros(2, np.float32))
+
+
 def _planned_run(burn_in, callbacks=(), engine=None, **more):
     """Epochs in burn-in of each chain with the errors `PLANNED`, and the report."""
-    pairs, history = Planned(*np.zeros((2, 2), np.int32), np.ones(2, bool)), History()
-    vars(pairs)["epochs"] = {}
+    history = History()
     settings = _settings(Gibbs(n_chains=2, epochs=7, burn_in=burn_in), **more)
-    known = Validation(pairs, np.zeros(2, np.float32))
-    report = run(DATA, settings, engine or Serial(), known, [history, *callbacks])
+    report = run(DATA, settings, engine or Serial(), _planned(), [history, *callbacks])
     burning = [e["chain"] for e in history.events if e["burning"]]
     return [burning.count(chain) for chain in (0, 1)], report
 
@@ -170,6 +174,17 @@ def test_the_mean_of_chains_ends_burn_in(limit, epochs):
         assert np.bincount(report.draws.chain).tolist() == [7 - epochs] * 2
     alone, _ = _planned_run("rmse:1.4")
     assert alone == [1, 3]
+
+
+@pytest.mark.parametrize(("rule", "draws"), [("mean-rmse:0.91", [5, 5]), ("rmse:1.4", [7, 5])])
+def test_burn_in_by_rmse_ends_between_epochs_where_draws_do(rule, draws):
+    """Errors are measured after every 2 of 16 rounds, as draws are kept: 8 rounds are an epoch."""
+    sampler = SGLD(
+        n_chains=2, epochs=2, burn_in=rule, batch_size=len(DATA) // 8, round_length=1, thin=0.25
+    )
+    report = run(DATA, _settings(sampler), Serial(), _planned())
+    assert np.bincount(report.draws.chain).tolist() == draws
+    assert report.convergence["burn_in"] == ""
 
 
 def test_the_mean_that_never_falls_is_named():

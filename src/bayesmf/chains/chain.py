@@ -237,8 +237,10 @@ class Chain:
             if not given:
                 yield from self.retain(t)
             self.t = t + 1
+            if self.burning and self.length.ends_check(t):
+                yield from self.check()
             if self.epochs_after(t) > self.epoch and self.since_epoch.count:
-                yield from self.end_epoch(t, stage)
+                self.end_epoch(t, stage)
             self.stopped = self.stopped or self.out_of_time()
             self.run.settled(self.number, self.state.references())
             if self.run.round_done(self):
@@ -322,15 +324,18 @@ class Chain:
             return (self.trace.train_rmse[-1] / self.settings.scale) ** 2
         return None
 
-    def end_epoch(self, t: int, stage: int) -> Phases:
+    def check(self) -> Phases:
+        """Measure the error of a state in burn-in, which may end it."""
+        run = self.run
+        self.rmse = yield from self.monitor.state_rmse(self.state, run.rounds, run.fetch)
+        self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
+
+    def end_epoch(self, t: int, stage: int) -> None:
         """Record the epoch, and call the callbacks."""
         monitor, scale, state = self.monitor, self.settings.scale, self.state
         self.epoch = self.epochs_after(t)
         self.trace.train_rmse.append(scale * math.sqrt(self.since_epoch.mean()))
         self.since_epoch = Errors()
-        if self.burning:
-            self.rmse = yield from monitor.state_rmse(state, self.run.rounds, self.run.fetch)
-            self.trace.validation_rmse.extend([] if self.rmse is None else [self.rmse])
         seconds = monitor.clock.seconds()
         self.stopped = self.stopped_by_callback = monitor.notify(
             Event(

@@ -36,6 +36,11 @@ class RunLength:
     n_rounds: int  # at most
     per_epoch: float
     per_draw: float  # between draws, if there is room for all
+    per_check: float | None = None  # between errors measured in burn-in; by default an epoch
+
+    def ends_check(self, t: int) -> bool:
+        """Whether the error of the state after round t is measured, if it is burn-in."""
+        return _ends(t, self.per_check or self.per_epoch)
 
     def ends_epoch(self, t: int) -> bool:
         """Whether round t ends an epoch."""

@@ -201,21 +201,23 @@ def run_length(settings: RunSettings, shape: DataShape) -> RunLength:
     if sampler.adaptive:
         most = target_named(settings.target).most
         n_rounds = round(most * (per_epoch * sampler.passes_for_a_sweep))
-    return RunLength(n_rounds, per_epoch, (sampler.thin or 1.0) * per_epoch)
+    per_draw = (sampler.thin or 1.0) * per_epoch
+    by_rmse = isinstance(sampler.burn_in_rule(shape), UntilRMSE)
+    return RunLength(n_rounds, per_epoch, per_draw, min(per_draw, per_epoch) if by_rmse else None)
 
 
 def burn_in_together(chains: Sequence[Chain], run: RunContext, engine: Engine) -> None:
-    """Run all chains, epoch by epoch, until the mean of their RMSE ends burn-in by such a rule.
+    """Run all chains, from check to check, until their mean RMSE ends burn-in, if that is the rule.
 
-    Chains that were resumed from later rounds have the errors of earlier epochs in their traces.
+    Chains that were resumed from later rounds have the earlier errors in their traces.
     Chains that a callback has ended no longer count.
     """
     rule, length = run.settings.sampler.burn_in_rule(run.shape), run.length
     if not isinstance(rule, UntilRMSE) or not rule.mean:
         return
-    for epoch, t in enumerate(t for t in range(length.n_rounds) if length.ends_epoch(t)):
+    for k, t in enumerate(t for t in range(length.n_rounds) if length.ends_check(t)):
         drive([chain.advance(t + 1) for chain in chains], engine)
-        known = [x for c in chains for x in c.trace.validation_rmse[epoch : epoch + 1]]
+        known = [x for chain in chains for x in chain.trace.validation_rmse[k : k + 1]]
         late = not known or len(known) < sum(not chain.stopped_by_callback for chain in chains)
         for chain in chains:
             chain.trace.mean_rmse.extend([] if late else [float(np.mean(known))])

@@ -25,9 +25,11 @@ INITIAL_PRECISION = 8.0  # precisions at the start, for ratings of variance one
 
 @dataclass(frozen=True)
 class Trace:
-    """Errors of a chain at the end of each epoch, oldest first, in the user's units.
+    """Errors of a chain, oldest first, in the user's units.
 
-    `mean_rmse` are means of `validation_rmse` over all chains, only for a rule that needs them.
+    `train_rmse` are of epochs, `validation_rmse` of states in burn-in: at the end of each epoch,
+    or of every `thin` epochs if that is less and the error ends burn-in. `mean_rmse` are
+    means of `validation_rmse` over all chains, only for a rule that needs them.
     """
 
     train_rmse: list[float] = field(default_factory=list)
@@ -53,8 +55,9 @@ class FixedBurnIn:
 class UntilRMSE:
     """Burn-in until the RMSE on the validation set falls to `rmse`, for each chain by its own.
 
-    With `mean`, by the mean over all chains, as in the paper: burn-in ends after the same epoch in
-    all of them, and until then they wait for each other at the end of each epoch.
+    With `mean`, by the mean over all chains, as in the paper: burn-in ends after the same round in
+    all of them, and until then they wait for each other whenever it is measured: at the end of each
+    epoch, or of every `thin` epochs if that is less.
     """
 
     rmse: float
