@@ -199,15 +199,15 @@ def rates_of_burn_in(model: str, found: Results) -> Finding:
 
 
 def spread_of_chains(model: str, found: Results) -> Finding:
-    """Standard deviation of the chains' RMSE after the same passes of burn-in: the median."""
+    """Standard deviation of the chains' RMSE after the same rounds of burn-in: the median."""
     spreads: Figures = {}
     for one in _runs(found.convergence, *DISTRIBUTED):
-        at_epoch: dict[float, list[float]] = {}
-        columns = (one["trace"][name] for name in ("epoch", "burning", "rmse"))
-        for epoch, burning, rmse in zip(*columns, strict=True):
+        errors: dict[int, list[float]] = {}  # of each chain, in the order of its rounds
+        columns = (one["trace"][name] for name in ("chain", "burning", "rmse"))
+        for chain, burning, rmse in zip(*columns, strict=True):
             if burning and rmse is not None:
-                at_epoch.setdefault(round(epoch, 6), []).append(rmse)
-        every = [v for v in at_epoch.values() if len(v) == n_chains(one) > 1]
+                errors.setdefault(chain, []).append(rmse)
+        every = list(zip(*errors.values(), strict=False)) if len(errors) > 1 else []
         if every:
             ratios = [np.std(values, ddof=1) / np.mean(values) for values in every]
             spreads[_name(one)] = float(np.median(ratios))
@@ -218,10 +218,7 @@ def spread_of_chains(model: str, found: Results) -> Finding:
 
 
 def fall_after_burn_in(model: str, found: Results) -> Finding:
-    """How far averages and the state of a chain fall in as much time again as burn-in took.
-
-    Errors are measured once an epoch, in which all of burn-in may lie.
-    """
+    """How far averages and the state of a chain fall in as much time again as burn-in took."""
     falls: dict[str, float] = {}
     states: Figures = {}
     runs = _runs(found.convergence, *MCMC)

@@ -50,7 +50,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimates(WatchedPairs):
-    """Test pairs of a trial; a callback that collects the rows of its record."""
+    """Test pairs of a trial, which collect the rows of its record; a callback at ends of epochs."""
 
     known: Validation
     exact_pairs: IntegratedPairs | None  # None without the exact estimator
@@ -58,6 +58,7 @@ class Estimates(WatchedPairs):
     scale: float
     workers: int
     engine: Engine
+    sampling: bool = True  # False for an optimiser
     printed: Estimate = field(default_factory=Estimate)
     exact: Estimate = field(default_factory=Estimate)
     kept: dict[int, int] = field(default_factory=dict)  # draws by chain
@@ -101,6 +102,9 @@ class Estimates(WatchedPairs):
                 begin = time.process_time()
                 expected = self.exact_pairs.expected(state, fetch)
                 self.exact.add(expected, time.process_time() - begin)
+        if kept or self.sampling:  # the states of optimisers are those of their epochs
+            error, seconds = self.states[state.chain], self.engine.seconds()
+            self._add_row(state.chain, not kept, seconds=seconds, rmse=error)
         return drawn
 
     def rmse(self, estimate: Estimate) -> float | None:
@@ -109,34 +113,36 @@ class Estimates(WatchedPairs):
 
     def __call__(self, event: Event) -> None:
         """Add a row at the end of an epoch of a chain."""
-        burning = event.burning
-        sampled = self.rmse(self.printed) if self.printed.count else event.rmse
-        row = {name: getattr(event, name, None) for name in COLUMNS}
+        given = {name: getattr(event, name) for name in COLUMNS if hasattr(event, name)}
+        self._add_row(**given)
+        if not event.burning and not self.printed.count:  # an optimiser, before its last state
+            self.rows[-1]["rmse_all"] = event.rmse
+
+    def _add_row(self, chain: int, burning: bool, **more: Any) -> None:
+        draws = None if burning else self.printed.count
         self.rows.append({
-            **row,
-            "state": self.states.get(event.chain),
+            **dict.fromkeys(COLUMNS),
+            "chain": chain,
+            "burning": burning,
+            "state": self.states.get(chain),
+            "draws": self.kept.get(chain, 0),
             "draws_all": self.printed.count,
-            "rmse_all": None if burning else sampled,
-            "exact_all": None if burning else self.rmse(self.exact),
+            "rmse_all": self.rmse(self.printed) if draws else None,
+            "exact_all": self.rmse(self.exact) if draws else None,
             "printed_seconds": self.printed.seconds / self.workers,
             "exact_seconds": self.exact.seconds / self.workers,
+            **more,
         })  # fmt: skip
 
-    def trace(self, seconds: float) -> dict[str, list[Any]]:
-        """Columns of the record; draws since the last epoch are in a last row."""
+    def trace(self) -> dict[str, list[Any]]:
+        """Columns of the record: the ends of epochs, of draws, and of parts of burn-in.
+
+        Only the ends of epochs have `epoch`. A chain whose burn-in has not ended keeps its last
+        state, which is no draw.
+        """
         rows = sorted(self.rows, key=lambda row: float(row["seconds"]))
-        if rows and rows[-1]["draws_all"] < self.printed.count:
-            last: dict[str, Any] = {
-                "draws_all": self.printed.count,
-                "rmse_all": self.rmse(self.printed),
-                "exact_all": self.rmse(self.exact),
-                "printed_seconds": self.printed.seconds / self.workers,
-                "exact_seconds": self.exact.seconds / self.workers,
-            }
-            if not rows[-1]["draws"] and self.printed.count == 1:  # an optimiser's last state
-                rows[-1] |= {**last, "draws": 1}
-            elif not rows[-1]["burning"] and seconds > rows[-1]["seconds"]:
-                rows.append({**rows[-1], **last, "seconds": seconds, "burning": False})
+        if self.sampling and all(row["burning"] for row in rows if row["epoch"] is not None):
+            rows = [row for row in rows if row["burning"]]
         return {name: [row[name] for row in rows] for name in COLUMNS}
 
 

@@ -21,6 +21,7 @@ from bayesmf.samplers.sgld import SGD, SGLD
 
 ALGORITHMS = ("SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C", "Gibbs", "bayesmf")
 SINGLE = "DSGLD-1"  # the grid of DSGLD-S, where each block is a group and each worker has a chain
+OPTIMISERS = ("SGD", "DSGD")
 MCMC = ("SGLD", "DSGLD-S", "DSGLD-C")
 GIBBS_CORES = 12  # of the one machine that Gibbs had
 EPOCHS = 40.0
@@ -132,7 +133,7 @@ def make_plan(
     found: dict[str, Any] = dict(_for_dimension((tuned or {}).get(algorithm, {}), n_factors))
     if parts := found.pop("mini_batches", None):
         found["batch_size"] = max(1, round(shape.n_ratings / parts))
-    if algorithm in ("SGD", "DSGD"):
+    if algorithm in OPTIMISERS:
         rule = SGD(grid=grid, **{"epochs": epochs, **found})
     else:
         found |= {"group_size": 1} if algorithm == SINGLE else {}
@@ -168,7 +169,7 @@ def _printed(
         "step_size": step * (1 if alone else min(grid)), "kappa": kappa, "decay": DECAY,
         "minibatch": "replacement",
     }  # fmt: skip
-    if algorithm in ("SGD", "DSGD"):
+    if algorithm in OPTIMISERS:
         return SGD(**common, regularization=INITIAL_PRECISION)
     common |= {"group_size": 1} if algorithm == SINGLE else {}
     rule = SGLD(

@@ -121,8 +121,8 @@ def _error(record: Record) -> float:
 
 
 def _best_epoch(record: Record) -> float:
-    rmse = record["trace"]["rmse"]
-    return float(record["trace"]["epoch"][min(range(len(rmse)), key=rmse.__getitem__)])
+    points = zip(record["trace"]["rmse"], record["trace"]["epoch"], strict=True)
+    return float(min((rmse, epoch) for rmse, epoch in points if epoch is not None)[1])
 
 
 def keep(found: Searched, settings: ExperimentSettings) -> None:

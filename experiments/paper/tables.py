@@ -215,7 +215,8 @@ def _after_start(record: Record) -> tuple[float, float]:
     ends: dict[int, dict[float, float]] = {}
     columns = (record["trace"][name] for name in ("chain", "epoch", "seconds"))
     for chain, epoch, seconds in zip(*columns, strict=True):
-        ends.setdefault(chain, {}).setdefault(epoch, seconds)  # the last row may be past its epoch
+        if epoch is not None:
+            ends.setdefault(chain, {})[epoch] = seconds
     passes = sum(max(one) - min(one) for one in ends.values())
     if not passes:
         return record["clock_seconds"], (record["epochs"] or 0) * n_chains(record)

@@ -34,10 +34,10 @@ from bayesmf.samplers.schedules import burn_in_rule
 from bayesmf.storage.atomic import replacing
 from experiments.paper.datasets import Dataset
 from experiments.paper.estimates import COLUMNS, EXACT_DRAWS, Estimates
-from experiments.paper.presets import TrialPlan
+from experiments.paper.presets import OPTIMISERS, TrialPlan
 from experiments.simulated import SHARED_MEMORY, Network, Simulated
 
-FORMAT = 5  # of a stored trial; one of another format is made again
+FORMAT = 6  # of a stored trial; one of another format is made again
 ENGINE = ("workers", "idle", "rounds", "bytes_sent", "bytes_received", "node_bytes")
 
 
@@ -168,6 +168,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         scale=made.scale,
         workers=plan.workers,
         engine=engine,
+        sampling=plan.algorithm not in OPTIMISERS,
     )
     history, begin, used = History(), time.monotonic(), time.process_time()
     about: dict[str, Any] = {
@@ -186,8 +187,8 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     except (DivergenceError, InputError) as error:
         if isinstance(error, InputError) and not _burns_until(sampler):
             raise
-        return {**about, **_without_result(str(error), watched.trace(0.0), sampler)}
-    trace = own_trace(history) if own else watched.trace(done.seconds)
+        return {**about, **_without_result(str(error), watched.trace(), sampler)}
+    trace = own_trace(history) if own else watched.trace()
     if _burns_until(sampler) and all(trace["burning"]):
         lowest = min(trace["rmse"], default=float("nan"))
         failed = (
@@ -303,7 +304,7 @@ def best_rmse(trace: dict[str, list[Any]]) -> float | None:
 
 def reached(record: Mapping[str, Any]) -> float | None:
     """The error that a trial stands for: the final one, of an optimiser the lowest."""
-    if record["final"] is None or record["plan"]["algorithm"] not in ("SGD", "DSGD"):
+    if record["final"] is None or record["plan"]["algorithm"] not in OPTIMISERS:
         final: float | None = record["final"]
         return final
     return best_rmse(record["trace"])

@@ -377,7 +377,7 @@ def test_the_printed_estimator_is_the_mean_over_stored_draws(watched):
     errors = np.clip(mean, known.low, known.high) - known.value
     rmse = made.scale * np.sqrt(np.mean(errors**2))
     assert found.rmse(found.printed) == pytest.approx(rmse, abs=1e-6)
-    trace = found.trace(done.seconds)
+    trace = found.trace()
     assert trace["rmse_all"][-1] == pytest.approx(rmse, abs=1e-6)
     assert trace["draws_all"][-1] == n
 
@@ -412,15 +412,17 @@ def _users_given(draws, t, exact, pairs):
 
 def test_a_trace_has_burn_in_then_the_average_of_all_chains(watched):
     _, _, found, done = watched
-    trace = found.trace(done.seconds)
-    assert {len(column) for column in trace.values()} == {24}
+    trace = found.trace()
+    # Epochs, states in burn-in, and draws.
+    assert {len(column) for column in trace.values()} == {24 + 4 + 40}
     burning = [chain for chain, b in zip(trace["chain"], trace["burning"], strict=True) if b]
-    assert sorted(burning) == [0, 0, 1, 1]
+    assert sorted(burning) == [0] * 4 + [1] * 4
+    assert [n for n in trace["epoch"] if n is not None] == sorted(2 * [*range(1, 13)])
     for column in ("rmse_all", "exact_all"):
         assert [x is None for x in trace[column]] == trace["burning"]
     assert trace["seconds"] == sorted(trace["seconds"])
     curve = shown(trace)
-    assert [flag for _, _, flag in curve] == [True] * 2 + [False] * 20
+    assert [flag for _, _, flag in curve] == [True] * 4 + [False] * 60
     assert by_draws(trace)[-1] == (40, trace["rmse_all"][-1])
     later = shown(trace, "exact")[-1]
     assert later[0] == pytest.approx(trace["seconds"][-1] + trace["exact_seconds"][-1])
