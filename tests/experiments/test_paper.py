@@ -411,7 +411,7 @@ def _users_given(draws, t, exact, pairs):
 
 
 def test_a_trace_has_burn_in_then_the_average_of_all_chains(watched):
-    _, _, found, done = watched
+    _, _, found, _ = watched
     trace = found.trace()
     # Epochs, states in burn-in, and draws.
     assert {len(column) for column in trace.values()} == {24 + 4 + 40}
