@@ -58,7 +58,7 @@ class Estimates(WatchedPairs):
     scale: float
     workers: int
     engine: Engine
-    sampling: bool = True  # False for an optimiser
+    between: bool = True  # rows for draws and checks of burn-in too, as they may be within epochs
     printed: Estimate = field(default_factory=Estimate)
     exact: Estimate = field(default_factory=Estimate)
     kept: dict[int, int] = field(default_factory=dict)  # draws by chain
@@ -102,7 +102,7 @@ class Estimates(WatchedPairs):
                 begin = time.process_time()
                 expected = self.exact_pairs.expected(state, fetch)
                 self.exact.add(expected, time.process_time() - begin)
-        if kept or self.sampling:  # the states of optimisers are those of their epochs
+        if self.between:
             error, seconds = self.states[state.chain], self.engine.seconds()
             self._add_row(state.chain, not kept, seconds=seconds, rmse=error)
         return drawn
@@ -119,30 +119,32 @@ class Estimates(WatchedPairs):
             self.rows[-1]["rmse_all"] = event.rmse
 
     def _add_row(self, chain: int, burning: bool, **more: Any) -> None:
-        draws = None if burning else self.printed.count
-        self.rows.append({
-            **dict.fromkeys(COLUMNS),
-            "chain": chain,
-            "burning": burning,
-            "state": self.states.get(chain),
-            "draws": self.kept.get(chain, 0),
+        answers = {} if burning else self._answers()
+        own = {"chain": chain, "burning": burning, "state": self.states.get(chain)}
+        own["draws"] = self.kept.get(chain, 0)
+        self.rows.append({**dict.fromkeys(COLUMNS), **own, **answers, **more})
+
+    def _answers(self) -> dict[str, Any]:
+        """Errors of both estimators so far, and what they took."""
+        return {
             "draws_all": self.printed.count,
-            "rmse_all": self.rmse(self.printed) if draws else None,
-            "exact_all": self.rmse(self.exact) if draws else None,
+            "rmse_all": self.rmse(self.printed),
+            "exact_all": self.rmse(self.exact),
             "printed_seconds": self.printed.seconds / self.workers,
             "exact_seconds": self.exact.seconds / self.workers,
-            **more,
-        })  # fmt: skip
+        }
 
     def trace(self) -> dict[str, list[Any]]:
-        """Columns of the record: the ends of epochs, of draws, and of parts of burn-in.
+        """Columns of the record: a row for the end of each epoch, and those of `between`.
 
-        Only the ends of epochs have `epoch`. A chain whose burn-in has not ended keeps its last
-        state, which is no draw.
+        The last state, which an optimiser keeps, belongs to the last row. So does a chain whose
+        burn-in has not ended, but there it is no draw.
         """
         rows = sorted(self.rows, key=lambda row: float(row["seconds"]))
-        if self.sampling and all(row["burning"] for row in rows if row["epoch"] is not None):
+        if self.between and all(row["burning"] for row in rows if row["epoch"] is not None):
             rows = [row for row in rows if row["burning"]]
+        elif rows:
+            rows[-1] |= {**self._answers(), "draws": max(rows[-1]["draws"], 1)}
         return {name: [row[name] for row in rows] for name in COLUMNS}
 
 

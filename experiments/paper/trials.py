@@ -168,7 +168,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         scale=made.scale,
         workers=plan.workers,
         engine=engine,
-        sampling=plan.algorithm not in OPTIMISERS,
+        between=plan.algorithm not in (*OPTIMISERS, "Gibbs"),
     )
     history, begin, used = History(), time.monotonic(), time.process_time()
     about: dict[str, Any] = {
