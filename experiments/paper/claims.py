@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.paper.claims_cost import COST_JUDGES
-from experiments.paper.presets import LONG, MCMC
+from experiments.paper.presets import MCMC
 from experiments.paper.tables import DISTRIBUTED, Record, n_chains
 from experiments.paper.trials import best_rmse, by_draws, reached, shown, time_to
 from experiments.paper.verdicts import (
@@ -248,21 +248,16 @@ def overfit(model: str, found: Results) -> Finding:
 
 
 def many_chains(model: str, found: Results) -> Finding:
-    """The longest chain and the most chains after the same number of draws of all chains."""
-    runs = _runs([*found.convergence, *found.chains], "DSGLD-C", "SGLD", LONG)
-    known = [(n_chains(one), curve) for one in runs if (curve := by_draws(one["trace"]))]
-    few, many = (pick((n for n, _ in known), default=0) for pick in (min, max))
-    if few == many:
+    """One chain and the most, of DSGLD-C, after the same number of draws of all chains."""
+    runs = _runs([*found.convergence, *found.chains], "SGLD", "DSGLD-C", least=2)
+    curves = [np.array(by_draws(one["trace"])) for one in (runs[0], runs[-1])]
+    if n_chains(runs[-1]) == 1 or not all(len(curve) for curve in curves):
         raise NotTestedError("no draws of one chain and of several")
-    curves = [
-        np.array(max((curve for n, curve in known if n == wanted), key=lambda curve: curve[-1]))
-        for wanted in (few, many)
-    ]
     draws = min(curve[-1, 0] for curve in curves)
-    one, others = (float(np.interp(draws, curve[:, 0], curve[:, 1])) for curve in curves)
-    figures: Figures = {"draws": draws, "one": one, "many": others, "gain": one / others - 1}
+    one, many = (float(np.interp(draws, curve[:, 0], curve[:, 1])) for curve in curves)
+    figures: Figures = {"draws": draws, "one": one, "many": many, "gain": (one - many) / many}
     because = (
-        f"after {{draws:.0f}} draws one chain is at {{one:.4f}}, {many} chains at "
+        f"after {{draws:.0f}} draws one chain is at {{one:.4f}}, {n_chains(runs[-1])} chains at "
         "{many:.4f}: {gain:+.2%}"
     )
     return of_size(figures["gain"], CONVERGED - 1, 0.0), because, figures

@@ -19,7 +19,6 @@ from experiments.paper.presets import (
     BURN_IN,
     EPOCHS,
     FALL,
-    LONG,
     SINGLE,
     TIMES,
     Tuned,
@@ -109,7 +108,6 @@ def spec(
         and d == first and n_workers == settings.workers and not validating
     )  # fmt: skip
     seconds = settings.budget * TIMES.get(settings.source.model, {}).get(d, 1.0)
-    seconds *= n_workers if algorithm == LONG else 1
     return TrialSpec(
         dataset.digest, plan, settings.links, seconds, settings.seed, validating, short,
         exact=compared,
@@ -123,7 +121,7 @@ def specs_of(experiment: str, settings: ExperimentSettings, dataset: Dataset) ->
     if experiment == "chains":
         made = [spec(settings, dataset, "DSGLD-C", workers=s) for s in CHAINS]
         made += [spec(settings, dataset, "DSGLD-S", workers=s) for s in SQUARES]
-        return [*made, *(spec(settings, dataset, name) for name in (SINGLE, LONG))]
+        return [*made, spec(settings, dataset, SINGLE)]
     if experiment == "dimension":
         return [
             spec(settings, dataset, name, d) for d in settings.dimensions for name in ALGORITHMS

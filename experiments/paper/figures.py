@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bayesmf.plots.style import GREY, drawing, save
-from experiments.paper.presets import LONG, SINGLE
 from experiments.paper.tables import Record, Span, n_chains
 from experiments.paper.trials import by_draws, shown
 
@@ -19,10 +18,9 @@ LOOKS: dict[str, dict[str, Any]] = {
     "SGD": {"color": "#999999", "linestyle": "--", "marker": "v"},
     "DSGD": {"color": "#000000", "linestyle": "--", "marker": "^"},
     "SGLD": {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
-    LONG: {"color": "#999999", "linestyle": "-", "marker": "v"},
     "DSGLD-S": {"color": "#0072B2", "linestyle": "-", "marker": "s"},
     "DSGLD-C": {"color": "#009E73", "linestyle": "-", "marker": "D"},
-    SINGLE: {"color": "#E69F00", "linestyle": ":", "marker": "X"},
+    "DSGLD-1": {"color": "#E69F00", "linestyle": ":", "marker": "X"},
     "Gibbs": {"color": "#D55E00", "linestyle": "-.", "marker": "P"},
     "bayesmf": {"color": "#CC79A7", "linestyle": "-", "marker": "*"},
 }
@@ -115,8 +113,7 @@ def draw_averages(groups: Sequence[Group], title: str, clock: str, path: Path) -
                 after = [[(t, r) for t, r, burning in shown(one["trace"], estimator) if not burning]
                          for one in group]  # fmt: skip
                 text = label(group[0]) if estimator == "printed" else f"{label(group[0])}, exact"
-                if all(after):  # SGLD-long has the printed one alone
-                    _line(axes[0], band(after), {**look, "linestyle": dashes}, text, 0)
+                _line(axes[0], band(after), {**look, "linestyle": dashes}, text, 0)
             draws = band([by_draws(one["trace"]) for one in group])
             _line(axes[1], draws, {**look, "linestyle": "-"}, label(group[0]), 0)
         for axis in axes:
@@ -142,7 +139,7 @@ def draw_chains(
         axes = figure.subplots(1, 2, sharey=True)
         names = ("DSGLD-C: chains on a split of users", "DSGLD-S: workers on squares")
         for axis, panel, name in zip(axes, panels, names, strict=True):
-            squares = [group for group in panel if group[0]["plan"]["algorithm"] != SINGLE]
+            squares = [group for group in panel if group[0]["plan"]["algorithm"] != "DSGLD-1"]
             for k, group in enumerate(panel):
                 chains, workers = n_chains(group[0]), group[0]["plan"]["workers"]
                 text = f"{workers} worker{'s' * (workers > 1)}, {chains} chain{'s' * (chains > 1)}"
@@ -150,7 +147,7 @@ def draw_chains(
                     colour, mark, dashes = SHADES[k % len(SHADES)]
                     look: dict[str, Any] = {"color": colour, "marker": mark, "linestyle": dashes}
                 else:
-                    look, text = LOOKS[SINGLE], f"{text}, single blocks"
+                    look, text = LOOKS["DSGLD-1"], f"{text}, single blocks"
                 _curve(axis, group, look, text, k)
             _floors(axis, floors)
             _log(axis)

@@ -21,7 +21,6 @@ from bayesmf.samplers.sgld import SGD, SGLD
 
 ALGORITHMS = ("SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C", "Gibbs", "bayesmf")
 SINGLE = "DSGLD-1"  # the grid of DSGLD-S, where each block is a group and each worker has a chain
-LONG = "SGLD-long"  # one chain, with as many passes as all chains of DSGLD-C have
 OPTIMISERS = ("SGD", "DSGD")
 MCMC = ("SGLD", "DSGLD-S", "DSGLD-C")
 GIBBS_CORES = 12  # of the one machine that Gibbs had
@@ -111,7 +110,6 @@ def make_plan(
         return TrialPlan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
     as_printed = settings == "paper"
     epochs *= PASSES.get(algorithm, 1) if as_printed else 1
-    epochs *= workers if algorithm == LONG else 1
     base = TrialPlan(
         algorithm, workers, n_factors, {}, "gamma", TAU if as_printed else None, 1.0,
         not as_printed, workers == 1,
@@ -125,7 +123,6 @@ def make_plan(
             base, workers=GIBBS_CORES, prior="wishart", shared_memory=True,
             sampler=settings_dict(rule),
         )  # fmt: skip
-    algorithm = "SGLD" if algorithm == LONG else algorithm
     grid, chains = grid_and_chains(algorithm, workers)
     if algorithm in ("SGD", "SGLD"):
         base = replace(base, workers=1, shared_memory=True)

@@ -13,7 +13,7 @@ from experiments.paper import claims, figures, tables
 from experiments.paper.claims_cost import packet_table
 from experiments.paper.datasets import Dataset
 from experiments.paper.experiments import EXPERIMENTS, ExperimentSettings
-from experiments.paper.presets import GIBBS_CORES, LONG, MCMC, SINGLE, TIMES
+from experiments.paper.presets import GIBBS_CORES, MCMC, TIMES
 from experiments.paper.tables import Record, Row, over_seeds
 from experiments.paper.trials import by_draws
 from experiments.paper.verdicts import Verdict
@@ -82,10 +82,11 @@ def _draw(
     floors = _floors(datasets, "bound")
     if made := groups["convergence"]:
         figures.draw_convergence(made, floors, title, clock, out / "convergence.png")
-        if averaged := _averaged([*made, *_of(groups["chains"], LONG)]):
+        if averaged := _averaged(made):
             figures.draw_averages(averaged, title, clock, out / "averages.png")
     if made := groups["chains"]:
-        panels = [_of(made, "DSGLD-C"), _of(made, "DSGLD-S", SINGLE)]
+        panels = [[g for g in made if (g[0]["plan"]["algorithm"] == "DSGLD-C") == columns]
+                  for columns in (True, False)]  # fmt: skip
         figures.draw_chains(panels, floors, title, clock, out / "chains.png")
     if rows := written.get("dimension"):
         figures.draw_dimension(_points(rows, "rmse"), floors, title, out / "dimension.png")
@@ -103,14 +104,10 @@ def _groups(results: Sequence[Results], experiment: str) -> Groups:
     return list(out.values())
 
 
-def _of(groups: Groups, *names: str) -> Groups:
-    """Trials of these algorithms."""
-    return [group for group in groups if group[0]["plan"]["algorithm"] in names]
-
-
 def _averaged(groups: Groups) -> Groups:
-    """Trials of SG-MCMC that have draws to average with every seed."""
-    return [g for g in _of(groups, *MCMC, LONG) if all(by_draws(one["trace"]) for one in g)]
+    """Trials that have draws to average with every seed."""
+    return [g for g in groups if g[0]["plan"]["algorithm"] in MCMC
+            and all(by_draws(record["trace"]) for record in g)]  # fmt: skip
 
 
 def dimension_rows(results: Sequence[Results]) -> list[Row]:
@@ -306,8 +303,8 @@ def _chains(groups: Groups) -> str:
     return _section(
         "Chains and workers (Figure 5)",
         "![RMSE against time by the number of chains](chains.png)",
-        f"{SINGLE} has the squares of DSGLD-S, each a group of its own with a chain. {LONG} is one "
-        "chain with as many passes as all of DSGLD-C's. Points: [chains.csv](chains.csv).",
+        "DSGLD-1 has the squares of DSGLD-S, each a group of its own with a chain. Points: "
+        "[chains.csv](chains.csv).",
         _by_trial(_summary(groups), {k: v for k, v in RMSE.items() if v[0] != "exact_rmse"}),
     )
 

@@ -29,7 +29,7 @@ from experiments.paper.experiments import (
     spec,
     with_burn_in,
 )
-from experiments.paper.presets import LONG, PASSES, SINGLE, STEPS, grid_and_chains, make_plan
+from experiments.paper.presets import PASSES, SINGLE, STEPS, grid_and_chains, make_plan
 from experiments.paper.trials import (
     best_rmse,
     burn_in_of,
@@ -183,11 +183,11 @@ HEADERS = {
 ROUNDS = {
     "netflix": {
         "SGD": 1608 / 50, "SGLD": 1608 / 50, "DSGD": 9 * 20 / 50, "DSGLD-S": 3 * 179 / 50,
-        "DSGLD-C": 9 * 179 / 50, SINGLE: 9 * 179 / 50, LONG: 1608 / 50,
+        "DSGLD-C": 9 * 179 / 50, SINGLE: 9 * 179 / 50,
     },
     "yahoo": {
         "SGD": 6996 / 50, "SGLD": 6996 / 50, "DSGD": 16 * 27 / 50, "DSGLD-S": 4 * 437 / 50,
-        "DSGLD-C": 16 * 437 / 50, SINGLE: 16 * 437 / 50, LONG: 6996 / 50,
+        "DSGLD-C": 16 * 437 / 50, SINGLE: 16 * 437 / 50,
     },
 }  # fmt: skip
 
@@ -208,8 +208,7 @@ def test_sizes_are_as_printed(model, name):
     assert (rule.batch_size, rule.round_length) == (batch, 50)
     per_epoch = rule.rounds_per_epoch(shape)
     assert per_epoch == pytest.approx(ROUNDS[model][name])
-    assert rule.epochs == 10 * {**PASSES, LONG: workers}.get(name, 1)
-    step, kappa = STEPS[model][{SINGLE: "DSGLD-C", LONG: "SGLD"}.get(name, name)]
+    step, kappa = STEPS[model]["DSGLD-C" if name == SINGLE else name]
     # As many blocks as the printed v counts a gradient for: docs/deviations.md.
     group = 1 if name == SINGLE else min(grid_and_chains(name, workers)[0])
     assert (rule.step_size, rule.kappa, rule.decay) == (group * step, kappa, 0.51)

@@ -216,10 +216,7 @@ def test_one_chain_and_many_at_the_same_number_of_draws():
         assert found.figures["many"].mean == pytest.approx(0.86 - 0.02 / 9)
     sgld = record("SGLD", [(5.0, 0.9), (9.0, 0.87)], draws=(2, 10))
     assert verdict("many_chains", convergence=[sgld, many]).verdict == HOLDS
-    long = record("SGLD-long", [(5.0, 0.9), (30.0, 0.821)], draws=(2, 27))
-    found = verdict("many_chains", convergence=[sgld, many], chains=[long])
-    assert found.verdict == HOLDS and found.figures["draws"].mean == 27
-    assert verdict("many_chains", convergence=[sgld], chains=[long]).verdict == UNTESTED
+    assert verdict("many_chains", convergence=[sgld]).verdict == UNTESTED
 
 
 def test_they_converge_to_a_similar_error():
