@@ -35,7 +35,9 @@ class RunSettings:
     scale: float = 1.0  # user's units in one unit of the chain: for what is reported
     target: str = "balanced"
     max_seconds: float | None = None
-    last_draw_only: bool = False  # for runs of which the errors alone are wanted
+    # For runs of which the errors alone are wanted: rounds between those in burn-in. Only the last
+    # draw is stored.
+    errors_every: float | None = None
 
 
 Floats = NDArray[np.float64]

@@ -178,7 +178,7 @@ def make_context(
         growing=sampler.growing,
         not_kept=first_kept(sampler, length) / (sampler.thin or 1.0),
     )
-    make_store = LastDraw if settings.last_draw_only else DrawStore
+    make_store = DrawStore if settings.errors_every is None else LastDraw
     return RunContext(
         settings,
         shape,
@@ -201,9 +201,10 @@ def run_length(settings: RunSettings, shape: DataShape) -> RunLength:
     if sampler.adaptive:
         most = target_named(settings.target).most
         n_rounds = round(most * (per_epoch * sampler.passes_for_a_sweep))
-    per_draw = (sampler.thin or 1.0) * per_epoch
-    by_rmse = isinstance(sampler.burn_in_rule(shape), UntilRMSE)
-    return RunLength(n_rounds, per_epoch, per_draw, min(per_draw, per_epoch) if by_rmse else None)
+    per_draw, per_check = (sampler.thin or 1.0) * per_epoch, settings.errors_every
+    if per_check is None and isinstance(sampler.burn_in_rule(shape), UntilRMSE):
+        per_check = min(per_draw, per_epoch)
+    return RunLength(n_rounds, per_epoch, per_draw, per_check)
 
 
 def burn_in_together(chains: Sequence[Chain], run: RunContext, engine: Engine) -> None:

@@ -54,7 +54,7 @@ class FitSettings:
     random_state: int | None = None
     engine: str | Engine | Cluster = "threads"
     n_workers: int | None = None
-    last_draw_only: bool = False  # for runs that need only the errors
+    errors_every: float | None = None
 
     @classmethod
     def of(cls, model: Any) -> FitSettings:
@@ -102,7 +102,7 @@ class FitSettings:
             scale=scale,
             target=self.target,
             max_seconds=None if limit is None else positive("max_seconds", limit),
-            last_draw_only=self.last_draw_only,
+            errors_every=self.errors_every,
         )
 
 
