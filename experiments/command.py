@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ def main(
     argv: list[str] | None = None,
 ) -> int:
     """Run a command and return its exit status: 0, 1 (it failed), 2 (bad input) or 130 (Ctrl-C)."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends child processes too
     try:
         run(parser().parse_args(argv))
     except (BayesMFError, OSError) as error:
@@ -32,4 +34,6 @@ def main(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0

@@ -16,7 +16,7 @@ from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
 from bayesmf.process import cores
 from bayesmf.reading.files import open_regular, reading
-from bayesmf.storage.paths import as_path
+from bayesmf.storage.paths import as_input_error, as_path
 from bayesmf.wording import count
 from experiments import command
 
@@ -51,11 +51,10 @@ def parser() -> options.Parser:
     add("--scale", type=options.positive, default=None, metavar="X",
         help="part of the users (1; synthetic 0.01)")  # fmt: skip
     add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
-        help="most seconds of each trial, by its own clock; with Yahoo's settings twice as many "
-        "for 60 factors, three times for 100 (60)")  # fmt: skip
+        help="seconds of each trial, by its own clock; with Yahoo's settings twice as many for 60 "
+        "factors, three times for 100 (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="most epochs of each chain; of DSGLD-S three times, of DSGD and Gibbs 16 times as "
-        "many, which take less time (40)")  # fmt: skip
+        help="most epochs of each chain (as many as the budget allows; tuned 40)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
     add("--settings", choices=("paper", "tuned"), default="paper",
@@ -68,7 +67,7 @@ def parser() -> options.Parser:
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
         help="factors; of dimension and cost all, of others the first (30 60 100)")  # fmt: skip
     add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
-    add("--latency", type=options.seconds, metavar="MS",
+    add("--latency", type=milliseconds, metavar="MS",
         help=f"latency of simulated links, one way ({LATENCY:g})")  # fmt: skip
     add("--bandwidth", type=options.positive, metavar="GBIT",
         help=f"bandwidth of the simulated server's link ({BANDWIDTH:g})")  # fmt: skip
@@ -77,15 +76,20 @@ def parser() -> options.Parser:
     )
     add("--seeds", type=options.whole(0), nargs="+", default=[0], metavar="N",
         help="seeds of the data, or of their split, and of the chains (0)")  # fmt: skip
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for trials and results")
+    add("--out", type=as_path, required=True, metavar="DIR", help="folder for trials and results")
     options.add_json(out)
     return out
+
+
+def milliseconds(text: str) -> float:
+    """A number of milliseconds, 0 included."""
+    return options.number(text, lambda value: value >= 0, "a number of milliseconds, 0 or more")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run missing trials, draw the figures, print the verdicts."""
     from experiments.paper.experiments import EXPERIMENTS as MADE
-    from experiments.paper.experiments import Job, perform_all, specs_of, with_burn_in
+    from experiments.paper.experiments import Job, expected, perform_all, specs_of, with_burn_in
     from experiments.paper.report import Results, write_all
 
     settings = _settings(args)
@@ -98,14 +102,20 @@ def run(args: argparse.Namespace) -> None:
         every = [(replace(one, tuned=settings.tuned), dataset) for one, dataset in every]
         if args.experiment != "cost":
             every = with_burn_in(every)
-        wanted = MADE if args.experiment == "all" else (args.experiment,)
         jobs = {
             name: [
                 [Job(spec, one, dataset) for spec in specs_of(name, one, dataset)]
                 for one, dataset in every
             ]
-            for name in wanted
+            for name in MADE
         }
+        # The report has all experiments whose trials are there.
+        wanted = [
+            name for name, groups in jobs.items()
+            if args.experiment in (name, "all")
+            or not expected(job for group in groups for job in group).runs
+        ]  # fmt: skip
+        jobs = {name: jobs[name] for name in wanted}
         flat = [job for groups in jobs.values() for group in groups for job in group]
         _announce(args.experiment, flat, settings)
         records = perform_all(flat)
@@ -117,7 +127,8 @@ def run(args: argparse.Namespace) -> None:
             for k, seed in enumerate(settings.seeds)
         ]
         settings = replace(settings, links=every[0][0].links, burn_in=every[0][0].burn_in)
-        path = write_all(found, settings, [dataset for _, dataset in every])
+        with during("judging the claims and drawing the figures"):
+            path = write_all(found, settings, [dataset for _, dataset in every])
     _print_results(path, found, settings, args)
 
 
@@ -146,7 +157,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
         settings=args.settings,
         # Floats always: a run's name is a hash of them, and 60 is the same as 60.0.
         budget=float(args.budget),
-        epochs=float(args.epochs or EPOCHS),
+        epochs=float(args.epochs or EPOCHS[args.settings]),
         workers=args.workers,
         links=Links(latency * 1e-3, bandwidth * 1.25e8, args.ray_address),
         seeds=tuple(dict.fromkeys(args.seeds)),
@@ -162,7 +173,7 @@ def _tuned(
 ) -> ExperimentSettings:
     """Settings with step sizes of tuned.json, which is made on the first seed where missing."""
     from experiments.paper.experiments import Job
-    from experiments.paper.search import first_trials, keep, search
+    from experiments.paper.search import check_tuned, first_trials, keep, search
 
     # What is timed for three passes needs no good steps.
     if args.experiment == "cost" or (settings.settings == "paper" and args.experiment != "search"):
@@ -171,12 +182,15 @@ def _tuned(
     if path.exists() and args.experiment != "search":
         try:
             with reading(path), open_regular(path) as file:
-                found: Tuned = json.loads(file.read())
+                known: Tuned = json.loads(file.read())
+            check_tuned(known)
         except InputError:
             raise
-        except (ValueError, RecursionError):
-            raise InputError(f"{path} is not JSON: remove it to search again") from None
-        return replace(settings, tuned=found)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path} has no settings ({error}): remove it to search again"
+            ) from None
+        return replace(settings, tuned=known)
     jobs = [Job(one, *first) for one in first_trials(*first)]
     _announce("search for steps on a validation split", jobs, settings)
     found, trials = search(*first)
@@ -208,7 +222,11 @@ def _lasting(seconds: float) -> str:
 def _writable(out: Path) -> Iterator[None]:
     """Context in which the folder exists; a new one is removed if it stays empty."""
     made = not as_path(out).exists()
-    out.mkdir(parents=True, exist_ok=True)
+    with as_input_error(out):
+        out.mkdir(parents=True, exist_ok=True)
+        inside = {one.name for one in out.iterdir()}
+    if inside and not inside & {"data", "runs"}:
+        raise InputError(f"--out {out} holds other files: give a new folder, or that of a report")
     try:
         yield
     except BaseException:
@@ -234,6 +252,7 @@ def _print_results(
     path: Path, found: Any, settings: ExperimentSettings, args: argparse.Namespace
 ) -> None:
     from experiments.paper.claims import judge
+    from experiments.paper.verdicts import tally
 
     verdicts = judge(settings.source.model, found)
     if args.json:
@@ -244,6 +263,7 @@ def _print_results(
         ]  # fmt: skip
         print_json({"claims": rows, "report": str(path)})
         return
+    print_text(f"{tally(verdicts)}\n")
     for verdict in verdicts:
         print_text(f"{verdict.verdict}: {verdict.claim}")
         print_text(f"{verdict.because}\n")

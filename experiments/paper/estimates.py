@@ -2,8 +2,10 @@
 
 `printed` is the paper's: the mean over all stored draws of U.V + a + b (Algorithm 2, line 9).
 `exact` is the library's: users are integrated out given V, Lambda and tau, on one in several draws,
-or on all from Gibbs's conditional means. An optimiser has one draw, its last state. No seconds of
-these predictions are on the sampling clock: they are measured, and counted here.
+or on all from Gibbs's conditional means. `same` is the printed one of these draws alone. `thinned`
+is the printed one of as many draws, over the same time, as one chain has: of C chains every C-th
+draw. An optimiser has one draw, its last state. No seconds of these predictions are on the sampling
+clock: they are measured, and counted here.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from bayesmf.chains.pairs import IntegratedPairs, Scored, Validation, WatchedPai
 from bayesmf.chains.state import ChainState, Rounds
 from bayesmf.engines.base import Engine
 from bayesmf.model.refs import Fetch
+from experiments.paper.presets import OPTIMISERS
 from experiments.simulated import Simulated
 
-# Draws of a trial that users are integrated out of: about 48 of all chains.
-EXACT_DRAWS = 48
+EXACT_EVERY = 4  # of so many draws of a chain users are integrated out of one
 COLUMNS = (
     "chain", "epoch", "seconds", "burning", "draws", "draws_all", "state", "rmse", "rmse_all",
-    "exact_all", "printed_seconds", "exact_seconds", "train_rmse",
+    "exact_all", "thinned", "thinned_all", "printed_seconds", "exact_seconds", "train_rmse",
 )  # fmt: skip
 
 
@@ -54,13 +56,17 @@ class Estimates(WatchedPairs):
 
     known: Validation
     exact_pairs: IntegratedPairs | None  # None without the exact estimator
-    every: int  # one draw of a chain in so many is predicted exactly
+    chains: int
     scale: float
     workers: int
     engine: Engine
-    between: bool = True  # rows for draws and checks of burn-in too, as they may be within epochs
+    # Rows are for draws and errors in burn-in, of optimisers for their errors alone, of Gibbs for
+    # ends of sweeps.
+    algorithm: str
     printed: Estimate = field(default_factory=Estimate)
     exact: Estimate = field(default_factory=Estimate)
+    same: Estimate = field(default_factory=Estimate)
+    thinned: Estimate = field(default_factory=Estimate)
     kept: dict[int, int] = field(default_factory=dict)  # draws by chain
     states: dict[int, float] = field(default_factory=dict)  # error of a chain's last state
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -94,17 +100,23 @@ class Estimates(WatchedPairs):
         if kept:
             self.printed.add(drawn, seconds)
             number = self.kept[state.chain] = self.kept.get(state.chain, 0) + 1
+            if number % self.chains == 0:
+                self.thinned.add(drawn, 0.0)
             if state.means is not None:  # one task makes both predictions
                 self.exact.add(found.expected, seconds)
-            elif self.exact_pairs is not None and number % self.every == 1 % self.every:
+                self.same.add(drawn, seconds)
+            elif self.exact_pairs is not None and number % EXACT_EVERY == 1:
+                self.same.add(drawn, seconds)
                 if not self.exact.count:  # the kernels may have to be compiled
                     self.exact_pairs.expected(state, fetch)
                 begin = time.process_time()
                 expected = self.exact_pairs.expected(state, fetch)
                 self.exact.add(expected, time.process_time() - begin)
-        if self.between:
-            error, seconds = self.states[state.chain], self.engine.seconds()
-            self._add_row(state.chain, not kept, seconds=seconds, rmse=error)
+        row = {"seconds": self.engine.seconds(), "rmse": self.states[state.chain]}
+        if self.algorithm in OPTIMISERS:
+            self._add_row(state.chain, False, **row, rmse_all=row["rmse"])
+        elif self.algorithm != "Gibbs":
+            self._add_row(state.chain, not kept, **row)
         return drawn
 
     def rmse(self, estimate: Estimate) -> float | None:
@@ -115,8 +127,6 @@ class Estimates(WatchedPairs):
         """Add a row at the end of an epoch of a chain."""
         given = {name: getattr(event, name) for name in COLUMNS if hasattr(event, name)}
         self._add_row(**given)
-        if not event.burning and not self.printed.count:  # an optimiser, before its last state
-            self.rows[-1]["rmse_all"] = event.rmse
 
     def _add_row(self, chain: int, burning: bool, **more: Any) -> None:
         answers = {} if burning else self._answers()
@@ -130,18 +140,20 @@ class Estimates(WatchedPairs):
             "draws_all": self.printed.count,
             "rmse_all": self.rmse(self.printed),
             "exact_all": self.rmse(self.exact),
+            "thinned": self.thinned.count,
+            "thinned_all": self.rmse(self.thinned),
             "printed_seconds": self.printed.seconds / self.workers,
             "exact_seconds": self.exact.seconds / self.workers,
         }
 
     def trace(self) -> dict[str, list[Any]]:
-        """Columns of the record: a row for the end of each epoch, and those of `between`.
+        """Columns of the record: a row for the end of each epoch, and those between.
 
         The last state, which an optimiser keeps, belongs to the last row. So does a chain whose
         burn-in has not ended, but there it is no draw.
         """
         rows = sorted(self.rows, key=lambda row: float(row["seconds"]))
-        if self.between and all(row["burning"] for row in rows if row["epoch"] is not None):
+        if all(row["burning"] for row in rows if row["epoch"] is not None):
             rows = [row for row in rows if row["burning"]]
         elif rows:
             rows[-1] |= {**self._answers(), "draws": max(rows[-1]["draws"], 1)}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayesmf.errors import InputError
+from bayesmf.errors import BayesMFError, InputError
 from bayesmf.process import Line, clock_text
 from experiments.paper.datasets import Dataset, DataSource, load_dataset
 from experiments.paper.presets import (
@@ -28,7 +32,7 @@ from experiments.paper.trials import Links, TrialSpec, best_rmse, perform, store
 
 DIMENSIONS = (30, 60, 100)
 CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
-COST_EPOCHS = 3.0
+COST_EPOCHS = {"Gibbs": 30.0}  # else 3
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 Record = dict[str, Any]
 # Seconds of a trial's start, and of compiling an algorithm for a width: for `expected`.
@@ -47,7 +51,7 @@ class ExperimentSettings:
     out: Path
     settings: str = "paper"
     budget: float = 60.0
-    epochs: float = EPOCHS
+    epochs: float = EPOCHS["paper"]
     workers: int = 9
     links: Links = field(default_factory=Links)
     seeds: Sequence[int] = (0,)
@@ -102,7 +106,7 @@ def spec(
         burn_in=None if until is None else f"mean-rmse:{until:.6g}",
         tuned=settings.tuned,
     )
-    short = epochs if algorithm == "bayesmf" and (epochs or EPOCHS) < settings.epochs else None
+    short = epochs if algorithm == "bayesmf" else None
     compared = (
         algorithm in ALGORITHMS and algorithm != "bayesmf" and epochs is None
         and d == first and n_workers == settings.workers and not validating
@@ -119,8 +123,12 @@ def specs_of(experiment: str, settings: ExperimentSettings, dataset: Dataset) ->
     if experiment == "convergence":
         return [spec(settings, dataset, name) for name in ALGORITHMS]
     if experiment == "chains":
-        made = [spec(settings, dataset, "DSGLD-C", workers=s) for s in CHAINS]
-        made += [spec(settings, dataset, "DSGLD-S", workers=s) for s in SQUARES]
+        # The workers of other experiments too, whose trials are the same.
+        made = [
+            spec(settings, dataset, name, workers=s)
+            for name, numbers in (("DSGLD-C", CHAINS), ("DSGLD-S", SQUARES))
+            for s in sorted({*numbers, settings.workers})
+        ]
         return [*made, spec(settings, dataset, SINGLE)]
     if experiment == "dimension":
         return [
@@ -128,7 +136,7 @@ def specs_of(experiment: str, settings: ExperimentSettings, dataset: Dataset) ->
         ]
     names = ("SGLD", "DSGLD-S", "Gibbs", "bayesmf")
     return [
-        spec(settings, dataset, name, d, epochs=COST_EPOCHS)
+        spec(settings, dataset, name, d, epochs=COST_EPOCHS.get(name, 3.0))
         for d in settings.dimensions
         for name in names
     ]
@@ -189,19 +197,17 @@ def perform_all(jobs: Iterable[Job], name: str = "runs") -> dict[str, Record]:
     # Of a seed the longest first: the last one to end is then a short one.
     missing.sort(key=lambda job: (order[job.settings.seed], -_effort(job)))
     total = sum(map(_effort, missing))
-    done, begin = 0.0, time.monotonic()
+    known, done, begin = len(out), 0.0, time.monotonic()
+    pieces: tuple[str, ...] = ()
     with Line() as line:
-        line.say(f"{name}: the first of {len(missing)}")
-        for number, (job, record) in enumerate(_made(missing), 1):
-            out[job.spec.key] = record
-            done += _effort(job)
-            left = (time.monotonic() - begin) * (total / done - 1)
-            pieces = (
-                f"{number} of {len(missing)}",
-                f"{clock_text(left)} left",
-                f"last: {_title_of(job)}",
-            )
-            line.measure(name, done, total, pieces)
+        for made in _made(missing):
+            spent = time.monotonic() - begin
+            for job, record in made:
+                out[job.spec.key] = record
+                done += _effort(job)
+                pieces = f"{clock_text(spent * (total / done - 1))} left", f"last: {_title_of(job)}"
+            ended = f"{len(out) - known} of {len(missing)} trials"
+            line.measure(name, done, total, (ended, f"after {clock_text(spent)}", *pieces))
     return out
 
 
@@ -245,20 +251,35 @@ def _effort(job: Job) -> float:
     return float(min(seconds, one.seconds * plan.workers))
 
 
-def _made(missing: Sequence[Job]) -> Iterable[tuple[Job, Record]]:
+def _made(missing: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
+    """Trials as they end, and an empty list about once a second."""
     jobs = min([len(missing), *(job.settings.jobs for job in missing)])
-    if jobs < 2:
+    if any(job.settings.jobs == 1 for job in missing):
         for job in missing:
-            yield job, perform(job.spec, job.dataset, job.settings.runs)
+            yield []
+            yield [(job, perform(job.spec, job.dataset, job.settings.runs))]
+        return
+    if not missing:
         return
     # Processes, so that one trial's server does not wait for another's interpreter.
     context = multiprocessing.get_context("spawn")
     others = {child.pid for child in multiprocessing.active_children()}
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        under_way = {pool.submit(_perform, job.spec, job.settings): job for job in missing}
+    with ProcessPoolExecutor(jobs, context, _end_with, (os.getpid(),)) as pool:
+        # Ctrl-C of a terminal goes to all processes: it is for this one, which ends the others.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            for future in as_completed(under_way):
-                yield under_way[future], future.result()
+            under_way = {pool.submit(_perform, job.spec, job.settings): job for job in missing}
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        try:
+            while under_way:
+                ended, _ = wait(under_way, timeout=1.0, return_when=FIRST_COMPLETED)
+                yield [(under_way.pop(future), future.result()) for future in ended]
+        except BrokenProcessPool:
+            raise BayesMFError(
+                "a process with a trial was ended, as by want of memory: the same command goes on "
+                "from the trials that are stored; --jobs 1 takes the least memory"
+            ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for (
@@ -267,6 +288,17 @@ def _made(missing: Sequence[Job]) -> Iterable[tuple[Job, Record]]:
                 if child.pid not in others:
                     child.terminate()
             raise
+
+
+def _end_with(parent: int) -> None:
+    """Let this process end when its parent has, however that was ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 _DATASETS: dict[str, Dataset] = {}

@@ -47,11 +47,6 @@ def label(record: Record) -> str:
     return name if grid == "1x1" else f"{name} {grid}"
 
 
-def save_both(figure: Any, path: Path) -> list[Path]:
-    """PNG to look at, SVG to print."""
-    return [save(figure, path.with_suffix(suffix)) for suffix in (".png", ".svg")]
-
-
 def band(curves: Sequence[Sequence[tuple[float, float]]], log: bool = True) -> Curve | None:
     """Mean, lowest and highest of the curves, at times that all of them have."""
     arrays = [np.array(curve, float).T for curve in curves if len(curve)]
@@ -83,7 +78,7 @@ def burn_in_end(group: Group) -> tuple[float, float] | None:
 
 def draw_convergence(
     groups: Sequence[Group], floors: Mapping[str, float], title: str, clock: str, path: Path
-) -> list[Path]:
+) -> Path:
     """Figures 3 and 4: RMSE against time, log and linear axis."""
     with drawing(10.5, 5.4) as figure:
         axes = figure.subplots(1, 2, sharey=True)
@@ -100,11 +95,11 @@ def draw_convergence(
         _zoom(axes, groups, floors)
         _clock(axes, clock)
         _legend(figure, axes[0], 5)
-        return save_both(figure, path)
+        return save(figure, path)
 
 
-def draw_averages(groups: Sequence[Group], title: str, clock: str, path: Path) -> list[Path]:
-    """Both estimators against time, and the printed one against the number of draws."""
+def draw_averages(groups: Sequence[Group], title: str, clock: str, path: Path) -> Path:
+    """Both estimators against time; the printed one by draws, and thinned to those of one chain."""
     with drawing(10.5, 5.2) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         for group in groups:
@@ -114,17 +109,20 @@ def draw_averages(groups: Sequence[Group], title: str, clock: str, path: Path) -
                          for one in group]  # fmt: skip
                 text = label(group[0]) if estimator == "printed" else f"{label(group[0])}, exact"
                 _line(axes[0], band(after), {**look, "linestyle": dashes}, text, 0)
-            draws = band([by_draws(one["trace"]) for one in group])
-            _line(axes[1], draws, {**look, "linestyle": "-"}, label(group[0]), 0)
+            for thinned in (False, True)[: 1 + (n_chains(group[0]) > 1)]:
+                draws = band([by_draws(one["trace"], thinned) for one in group])
+                text = f"{label(group[0])}, {'thinned' if thinned else 'all draws'}"
+                _line(axes[1], draws, {**look, "linestyle": ":" if thinned else "-"}, text, 0)
         for axis in axes:
             _log(axis)
         axes[0].set_ylabel("RMSE on held-out ratings")
         axes[0].set_title(title)
-        axes[1].set_title("by draws of all chains")
+        axes[1].set_title("by draws, printed")
         _clock(axes[:1], clock)
-        axes[1].set_xlabel("draws of all chains", fontsize=8)
-        _legend(figure, axes[0], 4)
-        return save_both(figure, path)
+        axes[1].set_xlabel("draws in the average", fontsize=8)
+        for axis in axes:
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8)
+        return save(figure, path)
 
 
 def draw_chains(
@@ -133,7 +131,7 @@ def draw_chains(
     title: str,
     clock: str,
     path: Path,
-) -> list[Path]:
+) -> Path:
     """Figure 5: DSGLD-C by chains, DSGLD-S by workers."""
     with drawing(10.5, 5.4) as figure:
         axes = figure.subplots(1, 2, sharey=True)
@@ -147,7 +145,7 @@ def draw_chains(
                     colour, mark, dashes = SHADES[k % len(SHADES)]
                     look: dict[str, Any] = {"color": colour, "marker": mark, "linestyle": dashes}
                 else:
-                    look, text = LOOKS["DSGLD-1"], f"{text}, single blocks"
+                    look, text = LOOKS["DSGLD-1"], f"DSGLD-1: {text}"
                 _curve(axis, group, look, text, k)
             _floors(axis, floors)
             _log(axis)
@@ -156,29 +154,26 @@ def draw_chains(
         axes[0].set_ylabel(f"RMSE on held-out ratings\n{title}")
         _zoom(axes, [group for panel in panels for group in panel], floors)
         _clock(axes, clock)
-        return save_both(figure, path)
+        return save(figure, path)
 
 
 def draw_dimension(
-    table: Mapping[str, Sequence[tuple[int, Span | None]]],
-    floors: Mapping[str, float],
-    title: str,
-    path: Path,
-) -> list[Path]:
+    table: Mapping[str, Sequence[tuple[int, Span | None]]], title: str, path: Path
+) -> Path:
     """Figure 6 (a, b): the final RMSE against D."""
     with drawing(6.8, 4.4) as figure:
-        axis = _against_dimension(figure, table, "RMSE at the end", title)
-        _floors(axis, floors)
-        return save_both(figure, path)
+        _against_dimension(figure, table, "RMSE at the end", title)
+        return save(figure, path)
 
 
 def draw_cost(
     table: Mapping[str, Sequence[tuple[int, Span | None]]], title: str, path: Path
-) -> list[Path]:
+) -> Path:
     """Figure 6 (c): seconds for a draw against D."""
     with drawing(6.8, 4.4) as figure:
-        _against_dimension(figure, table, "seconds for a draw", title).set_yscale("log")
-        return save_both(figure, path)
+        axis = _against_dimension(figure, table, "simulated seconds for a draw", title)
+        _log(axis, "y")
+        return save(figure, path)
 
 
 def _against_dimension(figure: Any, table: Mapping[str, Any], what: str, title: str) -> Any:
@@ -216,7 +211,7 @@ def _line(axis: Any, curve: Curve | None, look: Mapping[str, Any], text: str, pl
 
 
 def _floors(axis: Any, floors: Mapping[str, float]) -> None:
-    names = {"noise": "noise of the ratings", "bound": "lower bound of a model"}
+    names = {"bound": "lower bound of a model", "biases": "biases alone"}
     for name, value in floors.items():
         axis.axhline(value, color=GREY, linewidth=0.9, linestyle=":")
         axis.annotate(
@@ -240,14 +235,15 @@ def _zoom(axes: Sequence[Any], groups: Sequence[Group], floors: Mapping[str, flo
             axis.set_xlim(left=0.7 * min(seconds for seconds in seen if seconds > 0))
 
 
-def _log(axis: Any) -> None:
+def _log(axis: Any, which: str = "x") -> None:
     """A log axis with plain numbers at 1, 2 and 5."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set(**{f"{which}scale": "log"})
+    scale = getattr(axis, f"{which}axis")
+    scale.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def _legend(figure: Any, axis: Any, columns: int) -> None:

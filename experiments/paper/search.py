@@ -14,8 +14,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from bayesmf.storage.atomic import replacing
+from bayesmf.storage.contents import NUMBER, check_plain
 from experiments.paper.datasets import Dataset
 from experiments.paper.experiments import ExperimentSettings, Job, Record, perform_all, spec
 from experiments.paper.presets import MCMC
@@ -122,7 +124,22 @@ def _error(record: Record) -> float:
 
 def _best_epoch(record: Record) -> float:
     points = zip(record["trace"]["rmse"], record["trace"]["epoch"], strict=True)
-    return float(min((rmse, epoch) for rmse, epoch in points if epoch is not None)[1])
+    return float(min((rmse, epoch) for rmse, epoch in points if None not in (rmse, epoch))[1])
+
+
+def check_tuned(found: Any) -> None:
+    """ValueError if a value of JSON is not what `search` finds."""
+    names = ("regularization", "pace", "mini_batches", "decay", "kappa", "epochs")
+    if not isinstance(found, dict) or set(found) != {"SGD", "DSGD", *MCMC}:
+        raise ValueError("it does not name each algorithm")
+    for one in found.values():
+        check_plain(one, {}, "an algorithm")
+        if not one or not all(d.isdigit() for d in one):
+            raise ValueError("an algorithm has no settings by number of factors")
+        for options in one.values():
+            check_plain(options, {f"{name}?": NUMBER for name in names}, "settings")
+            if not set(options) <= set(names) or not all(v > 0 for v in options.values()):
+                raise ValueError("a setting is unknown or not positive")
 
 
 def keep(found: Searched, settings: ExperimentSettings) -> None:

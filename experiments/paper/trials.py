@@ -14,8 +14,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bayesmf import __version__
 from bayesmf.chains.callbacks import History
@@ -32,12 +35,15 @@ from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import burn_in_rule
 from bayesmf.storage.atomic import replacing
+from bayesmf.storage.contents import ANYTHING, NUMBER, TEXT, check_plain
 from experiments.paper.datasets import Dataset
-from experiments.paper.estimates import COLUMNS, EXACT_DRAWS, Estimates
+from experiments.paper.estimates import COLUMNS, Estimates
 from experiments.paper.presets import OPTIMISERS, TrialPlan
 from experiments.simulated import SHARED_MEMORY, Network, Simulated
 
-FORMAT = 6  # of a stored trial; one of another format is made again
+CHECK_ROUNDS = 2.0  # between errors in burn-in, and of optimisers
+FORMAT = 7  # of a stored trial; one of another format is made again
+Trace = dict[str, Any]  # columns by name, and the error at the "start"
 ENGINE = ("workers", "idle", "rounds", "bytes_sent", "bytes_received", "node_bytes")
 
 
@@ -96,13 +102,34 @@ class TrialSpec:
 
 
 def stored(spec: TrialSpec, folder: Path) -> dict[str, Any] | None:
-    """The record of a trial that was made before."""
+    """The record of a trial that was made before; None if there is none, or it is damaged."""
     try:
         with open_regular(folder / f"{spec.key}.json") as file:
             found: dict[str, Any] = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
+        check_plain(found, _RECORD, "record")
+        columns = [found["trace"][name] for name in COLUMNS]
+    except (OSError, ValueError, RecursionError, LookupError, InputError):
         return None
-    return found
+    same = found["key"] == spec.key and found["plan"] == json.loads(json.dumps(asdict(spec.plan)))
+    plain = all(value is None or isinstance(value, int | float) for one in columns for value in one)
+    return found if same and plain and len({len(one) for one in columns}) == 1 else None
+
+
+_MAYBE = (NUMBER, None)
+_RECORD = {
+    "key": TEXT, **dict.fromkeys(TrialSpec.__dataclass_fields__, ANYTHING), "failed": (TEXT, None),
+    "final": _MAYBE, "final_exact": _MAYBE, "final_same": _MAYBE,
+    "trace": {"start": NUMBER, **{name: [ANYTHING] for name in COLUMNS}},
+    "sizes": dict.fromkeys(("users", "items", "ratings"), NUMBER),
+    "burn_in": {"rule": TEXT, "ended": _MAYBE, "by": TEXT},
+    **{f"{name}?": _MAYBE for name in ("clock_seconds", "real_seconds", "compile_seconds",
+                                       "cpu_seconds", "epochs", "repairs", "n_draws", "exact_draws",
+                                       "peak_mb")},
+    "engine?": {
+        **{f"{name}?": _MAYBE for name in ("workers", "rounds", "bytes_sent", "bytes_received")},
+        "idle?": (None, [NUMBER]), "node_bytes?": (None, [NUMBER]),
+    },
+}  # fmt: skip
 
 
 def perform(spec: TrialSpec, dataset: Dataset, folder: Path) -> dict[str, Any]:
@@ -156,7 +183,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         max_draws=1_000_000,
         random_state=spec.seed,
         engine=engine,
-        last_draw_only=True,
+        errors_every=1.0 if own or plan.algorithm == "Gibbs" else CHECK_ROUNDS,
     )
     made = prepare(dataset.train(spec.validating), plan.standardize)
     known = prepare_validation(dataset.held_out(spec.validating), made)
@@ -164,12 +191,13 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     watched = Estimates.of(
         known,
         IntegratedPairs(at.user, at.item, at.rated, made.data, "items") if spec.exact else None,
-        every=exact_every(sampler),
+        chains=getattr(sampler, "n_chains", 1),
         scale=made.scale,
         workers=plan.workers,
         engine=engine,
-        between=plan.algorithm not in (*OPTIMISERS, "Gibbs"),
+        algorithm=plan.algorithm,
     )
+    start = dataset.mean_rmse(spec.validating)
     history, begin, used = History(), time.monotonic(), time.process_time()
     about: dict[str, Any] = {
         "sizes": {
@@ -187,8 +215,9 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     except (DivergenceError, InputError) as error:
         if isinstance(error, InputError) and not _burns_until(sampler):
             raise
-        return {**about, **_without_result(str(error), watched.trace(), sampler)}
-    trace = own_trace(history) if own else watched.trace()
+        trace: Trace = {**watched.trace(), "start": start}
+        return {**about, **_without_result(str(error), trace, sampler)}
+    trace = {**(own_trace(history) if own else watched.trace()), "start": start}
     if _burns_until(sampler) and all(trace["burning"]):
         lowest = min(trace["rmse"], default=float("nan"))
         failed = (
@@ -202,6 +231,8 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         "failed": None,
         "final": final_rmse(trace) if own else watched.rmse(watched.printed),
         "final_exact": None if own else watched.rmse(watched.exact),
+        "final_same": None if own else watched.rmse(watched.same),
+        "exact_draws": watched.exact.count,
         "burn_in": burn_in_of(sampler, trace),
         "clock_seconds": done.seconds,
         "real_seconds": time.monotonic() - begin - done.compile_seconds,
@@ -215,28 +246,19 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _without_result(why: str, trace: dict[str, list[Any]], sampler: Any) -> dict[str, Any]:
+def _without_result(why: str, trace: Trace, sampler: Any) -> dict[str, Any]:
     return {
-        "trace": trace, "failed": why, "final": None, "final_exact": None,
+        "trace": trace, "failed": why, "final": None, "final_exact": None, "final_same": None,
         "burn_in": burn_in_of(sampler, trace),
     }  # fmt: skip
 
 
-def exact_every(sampler: Any) -> int:
-    """Draws of a chain for one that users are integrated out of."""
-    thin = getattr(sampler, "thin", None)
-    if not thin:
-        return 1
-    draws: float = sampler.n_chains * sampler.epochs / thin
-    return max(1, round(draws / EXACT_DRAWS))
-
-
-def burn_in_of(sampler: Any, trace: dict[str, list[Any]]) -> dict[str, Any]:
-    """The rule of burn-in, the seconds at which it ended, and what ended it."""
+def burn_in_of(sampler: Any, trace: Trace) -> dict[str, Any]:
+    """The rule of burn-in, the seconds of the last state of it, and what ended it."""
     rule = getattr(sampler, "burn_in", None)
     times = zip(trace["seconds"], trace["burning"], strict=True)
-    ended = next((seconds for seconds, burning in times if not burning), None)
-    if rule is None or ended is None:
+    ended = max((seconds for seconds, burning in times if burning), default=None)
+    if rule is None or ended is None or all(trace["burning"]):
         return {"rule": "none" if rule is None else str(rule), "ended": None, "by": "never"}
     return {"rule": str(rule), "ended": ended, "by": "rmse" if _burns_until(sampler) else "epochs"}
 
@@ -247,7 +269,7 @@ def _burns_until(sampler: Any) -> bool:
     return rule is not None and burn_in_rule(rule).needs_validation
 
 
-def own_trace(history: History) -> dict[str, list[Any]]:
+def own_trace(history: History) -> Trace:
     """The columns of a record of the library's own way, whose estimator is the exact one."""
     events = sorted(history.events, key=lambda event: float(event["seconds"]))
     draws: dict[int, int] = {}
@@ -256,8 +278,8 @@ def own_trace(history: History) -> dict[str, list[Any]]:
         draws[event["chain"]] = event["draws"]
         average = None if event["burning"] else event["rmse_all_chains"]
         rows.append(
-            {**event, "draws_all": sum(draws.values()), "rmse_all": average, "exact_all": None,
-             "state": None, "printed_seconds": 0.0, "exact_seconds": 0.0}
+            {**dict.fromkeys(COLUMNS), **event, "draws_all": sum(draws.values()),
+             "rmse_all": average, "printed_seconds": 0.0, "exact_seconds": 0.0}
         )  # fmt: skip
     return {name: [row[name] for row in rows] for name in COLUMNS}
 
@@ -265,7 +287,7 @@ def own_trace(history: History) -> dict[str, list[Any]]:
 Curve = list[tuple[float, float, bool]]
 
 
-def shown(trace: dict[str, list[Any]], estimator: str = "printed") -> Curve:
+def shown(trace: Trace, estimator: str = "printed") -> Curve:
     """(seconds, RMSE, burning) as the paper shows them: one chain while it burns, then all.
 
     Seconds include those that the estimator took, "printed" or "exact".
@@ -285,19 +307,32 @@ def shown(trace: dict[str, list[Any]], estimator: str = "printed") -> Curve:
     return out
 
 
-def by_draws(trace: dict[str, list[Any]]) -> list[tuple[int, float]]:
-    """(draws of all chains, RMSE of their average as printed)."""
-    pairs = zip(trace["draws_all"], trace["rmse_all"], strict=True)
+def by_draws(trace: Trace, thinned: bool = False) -> list[tuple[int, float]]:
+    """(draws of all chains, RMSE of their average as printed), or those of the thinned chains."""
+    names = ("thinned", "thinned_all") if thinned else ("draws_all", "rmse_all")
+    pairs = zip(*(trace[name] for name in names), strict=True)
     return [(draws, rmse) for draws, rmse in pairs if draws and rmse is not None]
 
 
-def final_rmse(trace: dict[str, list[Any]]) -> float | None:
+def final_rmse(trace: Trace) -> float | None:
     """Where the curve ends."""
     curve = shown(trace)
     return curve[-1][1] if curve else None
 
 
-def best_rmse(trace: dict[str, list[Any]]) -> float | None:
+def until(record: Mapping[str, Any], share: float) -> Mapping[str, Any]:
+    """The record of a trial with this share of its budget of time."""
+    if share >= 1:
+        return record
+    limit, trace = share * record["seconds"], record["trace"]
+    rows = [k for k, seconds in enumerate(trace["seconds"]) if seconds <= limit]
+    cut = {"start": trace["start"], **{name: [trace[name][k] for k in rows] for name in COLUMNS}}
+    final = None if all(cut["burning"]) else final_rmse(cut)
+    failed = record["failed"] or ("no draw by then" if final is None else None)
+    return {**record, "trace": cut, "final": final, "final_exact": None, "failed": failed}
+
+
+def best_rmse(trace: Trace) -> float | None:
     """The lowest error of an optimiser's curve, as with ideal early stopping."""
     return min((rmse for _, rmse, _ in shown(trace)), default=None)
 
@@ -310,6 +345,13 @@ def reached(record: Mapping[str, Any]) -> float | None:
     return best_rmse(record["trace"])
 
 
-def time_to(trace: dict[str, list[Any]], rmse: float) -> float | None:
-    """Seconds until an error is reached, if it is."""
-    return next((seconds for seconds, value, _ in shown(trace) if value <= rmse), None)
+def time_to(trace: Trace, rmse: float) -> float | None:
+    """Seconds until an error is reached, if it is, on the line between the points around it.
+
+    The line begins at time zero with the error of the mean rating, as of rows that are zero.
+    """
+    points = [(0.0, trace["start"], True), *shown(trace)]
+    for (t0, before, _), (t1, after, _) in pairwise(points):
+        if after <= rmse:
+            return float(np.interp(-rmse, (-before, -after), (t0, t1)))
+    return None

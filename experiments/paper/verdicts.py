@@ -35,12 +35,20 @@ class Verdict:
     verdict: str
     because: str
     figures: Mapping[str, Span]
+    earlier: tuple[str, ...] = ()  # verdicts of a quarter and of half of the time
 
     def rows(self) -> list[Row]:
-        about = {"claim": self.name, "place": self.place, "text": self.claim, "rule": self.rule,
-                 "verdict": self.verdict}  # fmt: skip
+        about = {"claim": self.name, "place": self.place, "text": self.claim, "rule": self.rule}
+        about |= {"quarter": self.earlier[0], "half": self.earlier[1], "verdict": self.verdict}
         figures: Row = {**self.figures} or {"": None}
         return [{**about, "figure": name, "value": value} for name, value in figures.items()]
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """How many claims have each verdict, in a sentence."""
+    names = {HOLDS: "hold", PART: "hold in part", NOT: "do not hold", UNTESTED: "are not tested"}
+    counts = [(sum(one.verdict == name for one in verdicts), said) for name, said in names.items()]
+    return f"{len(verdicts)} claims: {', '.join(f'{n} {said}' for n, said in counts if n)}."
 
 
 class _Never:
