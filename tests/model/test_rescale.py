@@ -130,15 +130,14 @@ def test_an_empty_column_is_left_alone():
 
 
 @pytest.mark.parametrize("name", PRIORS)
-def test_weights_follow_the_marginal_through_many_rescalings(name):
+def test_scales_follow_the_marginal_through_many_rescalings(name):
     prior, rng = PRIORS[name], np.random.default_rng(5)
     rows = _rows(11, 3, 8)
     columns = prior.columns(rows)
     for step in range(12):
         d, k = step % 3, np.exp(rng.normal())
-        b, q = columns.weights(d)
         for trial in (0.1, 0.7, 4.0):
-            found = -columns.power * (np.log1p(trial * b + trial**2 * q) - np.log1p(b + q))
+            found = columns.log_scale(d, np.log(trial)) - columns.log_scale(d, 0.0)
             change = _log_marginal(prior, _scaled(rows, d, trial)) - _log_marginal(prior, rows)
             assert found == pytest.approx(change, rel=1e-6, abs=1e-6)
         columns.rescale(d, k)
@@ -151,7 +150,8 @@ def test_the_wisharts_weight_is_a_ratio_of_determinants():
     C = (rows - mean).T @ (rows - mean) + 2 * 11 / 13 * np.outer(mean, mean)
     without = np.delete(np.delete(C, 1, 0), 1, 1)
     ratio = np.linalg.det(np.eye(3) + C) / np.linalg.det(np.eye(2) + without)
-    assert 1 + prior.columns(rows).weights(1)[1] == pytest.approx(ratio)
+    columns = prior.columns(rows)
+    assert columns.log_scale(1, 0.0) == pytest.approx(-columns.power * np.log(ratio))
 
 
 def _orbit(prior, params, d, x):
@@ -256,9 +256,9 @@ def test_a_wrong_volume_is_caught(monkeypatch):
 
 
 def test_a_wrong_weight_is_caught(monkeypatch):
-    right = bayesmf.model.priors.WishartColumns.weights
-    mutant = lambda c, d: (0.0, right(c, d)[1] / 2)  # noqa: E731
-    monkeypatch.setattr(bayesmf.model.priors.WishartColumns, "weights", mutant)
+    right = bayesmf.model.priors.WishartColumns.log_scale
+    mutant = lambda c, d, x: right(c, d, x - 0.5 * np.log(2))  # noqa: E731
+    monkeypatch.setattr(bayesmf.model.priors.WishartColumns, "log_scale", mutant)
     assert _least_p("wishart", 600) < LEVEL / 100
 
 

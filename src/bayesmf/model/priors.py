@@ -309,9 +309,9 @@ class GammaColumns:
     power: float
     q: Array
 
-    def weights(self, d: int) -> tuple[float, float]:
-        """Zero, and q_d: half the column's sum of squares over beta_0."""
-        return 0.0, float(self.q[d])
+    def log_scale(self, d: int, x: float) -> float:
+        """log p with k = e^x; q_d is half the column's sum of squares over beta_0."""
+        return -self.power * math.log1p(self.q[d] * math.exp(2 * x))
 
     def rescale(self, d: int, k: float) -> None:
         """Column d is k times as large now."""
@@ -334,9 +334,10 @@ class WishartColumns:
     inverse: Array
     M: Array
 
-    def weights(self, d: int) -> tuple[float, float]:
-        """Zero, and q_d; kept above zero despite rounding."""
-        return 0.0, max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
+    def log_scale(self, d: int, x: float) -> float:
+        """log p with k = e^x; q is kept above zero despite rounding."""
+        q = max(1.0 / float(self.inverse[d, d]) - 1.0, 1e-12)
+        return -self.power * math.log1p(q * math.exp(2 * x))
 
     def rescale(self, d: int, k: float) -> None:
         """Column d is k times as large now."""
@@ -354,10 +355,10 @@ class WishartColumns:
 
 @dataclass
 class ShiftedColumns:
-    """The same with a mu_0 other than 0: (1 + b k + q k^2)^-power in k.
+    """The same with a mu_0 other than 0, by determinants of M.
 
     M = I + scatter + (mean - mu_0)(mean - mu_0)^T, with W_0 and the weight of the mean multiplied
-    in; only the rows' scatter and mean are scaled by k, so its determinant is quadratic in k.
+    in; only the rows' scatter and mean are scaled by k.
     """
 
     power: float
@@ -365,13 +366,11 @@ class ShiftedColumns:
     mean: Array
     mu_0: float
 
-    def weights(self, d: int) -> tuple[float, float]:
-        """b and q, from the determinants at k = 0, -1 and 1."""
-        factors, logs = np.ones(len(self.mean)), []
-        for factors[d] in (1.0, 0.0, -1.0):
-            logs.append(self.log_scaled(factors) / -self.power)
-        zero, minus = (math.exp(log - logs[0]) for log in logs[1:])
-        return 0.5 * (1.0 - minus) / zero, max(0.5 * (1.0 + minus) / zero - 1.0, 1e-12)
+    def log_scale(self, d: int, x: float) -> float:
+        """log p with k = e^x."""
+        factors = np.ones(len(self.mean))
+        factors[d] = math.exp(x)
+        return self.log_scaled(factors)
 
     def rescale(self, d: int, k: float) -> None:
         """Column d is k times as large now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,17 +89,12 @@ def draw_scales(
     own, other = (prior.columns(side) for side in sides)
     factors = np.ones(len(sides[0].total))
     for d in range(n_factors):
-        forms = own.weights(d), other.weights(d)
-        if not (forms[0][1] > 0 and forms[1][1] > 0 and np.isfinite(forms).all()):
+        now = own.log_scale(d, 0.0), other.log_scale(d, 0.0)
+        if not all(-math.inf < log < 0 for log in now):
             continue  # a zero or non-finite column has no scale
 
-        def log_density(x: float, forms: Any = forms) -> float:
-            (own_b, own_q), (other_b, other_q) = forms
-            return (
-                (n_users - n_items) * x
-                - own.power * math.log1p(own_q * math.exp(2 * x) + own_b * math.exp(x))
-                - other.power * math.log1p(other_q * math.exp(-2 * x) + other_b * math.exp(-x))
-            )
+        def log_density(x: float, d: int = d) -> float:
+            return (n_users - n_items) * x + own.log_scale(d, x) + other.log_scale(d, -x)
 
         k = math.exp(slice_sample(log_density, 0.0, STEP_OUT, rng))
         own.rescale(d, k)
