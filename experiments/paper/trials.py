@@ -33,7 +33,7 @@ from bayesmf.run.prepare import prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
-from bayesmf.samplers.schedules import burn_in_rule
+from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.storage.atomic import replacing
 from bayesmf.storage.contents import ANYTHING, NUMBER, TEXT, check_plain
 from experiments.paper.datasets import Dataset
@@ -266,7 +266,7 @@ def burn_in_of(sampler: Any, trace: Trace) -> dict[str, Any]:
 def _burns_until(sampler: Any) -> bool:
     """Whether burn-in ends at an error, which may never be reached."""
     rule = getattr(sampler, "burn_in", None)
-    return rule is not None and burn_in_rule(rule).needs_validation
+    return rule is not None and isinstance(burn_in_rule(rule), UntilRMSE)
 
 
 def own_trace(history: History) -> Trace:

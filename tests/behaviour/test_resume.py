@@ -231,6 +231,24 @@ def test_a_run_ended_while_a_chain_waits_for_the_mean(ended_by, rmse, epochs, tm
         assert facts(report, history) == reference
 
 
+def test_a_chain_that_a_callback_ended_does_not_stand_for_one_that_waits(tmp_path):
+    """Its last errors alone must not end burn-in when a signal comes before the other's."""
+
+    def end_one(event):
+        return event.chain == 1 and event.epoch >= 2
+
+    settings = _settings(replace(TOGETHER, burn_in="mean-rmse:0.93"))
+    reference = _never_stopped(settings, KNOWN, [end_one])
+    for at in range(5, 30, 3):
+        folder, history, engine = tmp_path / str(at), History(), Clocked(0, stall=True)
+        engine.signal_at = at
+        with pytest.raises(Interrupted):
+            run(DATA, settings, engine, KNOWN, [History(), end_one], checkpoint=Checkpoint(folder))
+        report = run(DATA, settings, Serial(), KNOWN, [history, end_one],
+                     checkpoint=Checkpoint(folder, resume=True))  # fmt: skip
+        assert facts(report, history) == reference
+
+
 def test_a_finished_run_is_not_run_again(tmp_path):
     for settings in (CASES["Gibbs, with draws forgotten"][0], CASES["SGLD 3x3"][0]):
         folder = tmp_path / settings.target / type(settings.sampler).__name__

@@ -58,12 +58,13 @@ def test_hyper_parameters_reach_the_prior(settings, prior):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"W_0": 2.0, "prior": "gamma"}, 'W_0 does nothing with this prior: add prior="wishart" '
+        ({"W_0": 2.0, "prior": "gamma"}, 'W_0 does nothing with prior="gamma": add prior="wishart" '
          "(--prior wishart), or leave it out"),
-        ({"beta_0": 2.0}, 'beta_0 does nothing with this prior: add prior="gamma" (--prior gamma), '
-         "or leave it out"),
-        ({"nu_0": 3, "prior": "wishart"}, "nu_0 must be above 3, a row's columns less one, not 3"),
-        ({"nu_0": 4}, "nu_0 must be above 4, a row's columns less one, not 4"),
+        ({"beta_0": 2.0}, 'beta_0 does nothing with prior="wishart-bias": add prior="gamma" '
+         "(--prior gamma), or leave it out"),
+        ({"nu_0": 3, "prior": "wishart"}, "nu_0 (--nu0) must be above 3, the columns of a row "
+         "less one, not 3"),
+        ({"nu_0": 4}, "nu_0 (--nu0) must be above 4, the columns of a row less one, not 4"),
         ({"W_0": None}, "W_0 must be a positive number, not None"),
     ],
 )  # fmt: skip

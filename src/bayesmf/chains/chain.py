@@ -303,7 +303,7 @@ class Chain:
     def keep_last_state(self) -> Phases:
         """Keep the last state: for SGD, and for chains that ended during burn-in."""
         rule = self.sampler.burn_in_rule(self.run.shape)
-        if isinstance(rule, UntilRMSE) and not self.stopped:
+        if isinstance(rule, UntilRMSE) and not (self.stopped or rule.over(0, 0, self.trace)):
             raise InputError(
                 f"burn-in of chain {self.number} never ended: {rule.lowest([self.trace])} in "
                 f"{self.length.epochs:g} epochs; raise epochs or the RMSE in burn_in"

@@ -1,12 +1,12 @@
 """Retention: which states of a chain are kept as draws.
 
-With a given burn-in, one draw in so many rounds after it is kept; they are spread evenly where
-there is no room for all. Without, burn-in grows with the run: it is the first quarter whenever the
-run ends. A policy is called before and after
-every round and returns a `Decision`, which the chain executes; it sees no parameters. At any time,
-`kept` are the rounds whose states would be the draws if the run ended now,
-`first_after_burn_in` is the position of the first of some rounds that would not be burn-in, and
-`finish` are the positions of the draws that stay, None for all.
+With a given burn-in, the last state of every `thin` epochs after it is kept; if these are more than
+`max_draws`, draws are spread evenly. Without, burn-in grows with the run: it is the first quarter
+whenever the run ends. A policy is called before and after every round and returns a `Decision`,
+which the chain executes; it sees no parameters. At any time, `kept` are the rounds whose states
+would be the draws if the run ended now, `first_after_burn_in` is the position of the first of some
+rounds that would not be burn-in, and `finish` are the positions of the draws that stay, None for
+all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bayesmf.chains.monitor import BURN_SHARE, RunClock
 from bayesmf.chains.state import RunSettings
 from bayesmf.samplers.base import DataShape, Sampler
-from bayesmf.samplers.schedules import BurnIn, Thinning, Trace, parts_before
+from bayesmf.samplers.schedules import BurnIn, Thinning, Trace, UntilRMSE, parts_before
 
 # Share of `max_seconds` after which burn-in ends, to leave most of the time for draws. A burn-in by
 # RMSE never ends by time.
@@ -97,7 +97,8 @@ class Fixed:
         self.burning = True
         self.cut: float | None = None
         self._rule, self._length, self._room = rule, length, room
-        self._limit, self._clock = None if rule.needs_validation else max_seconds, clock
+        self._limit = None if isinstance(rule, UntilRMSE) else max_seconds
+        self._clock = clock
         self._begin(0)
 
     def _begin(self, t: int) -> None:

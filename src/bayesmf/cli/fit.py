@@ -142,9 +142,10 @@ def _model(args: argparse.Namespace) -> BayesianMF:
         args.keep = "items"
     sampler, engine = fit_options.make_sampler(args), fit_options.make_engine(args)
     hyper = {name: getattr(args, name) for name in HYPER if getattr(args, name) is not None}
+    used = getattr(sampler, "default_prior", "wishart-bias") if args.prior == "auto" else args.prior
     for name in hyper:
         prior = "gamma" if name in HYPER[:2] else "wishart or wishart-bias"
-        if args.sampler == "sgd" or args.prior not in prior.split():
+        if args.sampler == "sgd" or used not in prior.split():
             given = "--sampler sgd" if args.sampler == "sgd" else f"--prior {args.prior}"
             raise InputError(
                 f"--{name.lower().replace('_', '')} is for --prior {prior}, and may have no effect "

@@ -221,13 +221,11 @@ def tau(text: str) -> str | float:
 
 def burn_in(text: str) -> str | float:
     """A number of epochs, `rmse:X`, `mean-rmse:X` or `stationary`."""
+    from bayesmf.samplers.schedules import burn_in_rule
+
     what = "a number of epochs, 'rmse:0.85', 'mean-rmse:0.85' or 'stationary'"
-    if text == "stationary":
-        return text
-    if text.startswith(("rmse:", "mean-rmse:")):
-        _typed(text, lambda text: float(text.split(":")[1]), lambda x: 0 < x < math.inf, what)
-        return text
-    return number(text, lambda value: value >= 0, what)
+    rule = str(_typed(text, burn_in_rule, lambda found: True, what))
+    return rule if rule[-1].isalpha() or ":" in rule else number(rule, lambda value: True, what)
 
 
 def grid(text: str) -> str:

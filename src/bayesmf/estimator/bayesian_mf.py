@@ -64,8 +64,9 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     mu_0, kappa_0, nu_0, W_0 : float
         Hyper-prior of the other priors, Gaussian-Wishart, for ratings of variance one: precisions
-        are Wishart with scale W_0 I and nu_0 degrees of freedom (by default the columns of a row;
-        above that less one), means normal about mu_0 with kappa_0 times the precisions.
+        are Wishart with scale W_0 I and nu_0 degrees of freedom (by default the number of columns
+        of a row; it must exceed that less one), means normal about mu_0 with kappa_0 times the
+        precisions.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     keep : {"auto", "items", "users", "both"}

@@ -76,7 +76,7 @@ def run(
     the run by Interrupted.
     """
     sampler = settings.sampler
-    if sampler.burn_in_rule(data_shape(data)).needs_validation and validation is None:
+    if isinstance(sampler.burn_in_rule(data_shape(data)), UntilRMSE) and validation is None:
         raise InputError("burn_in by RMSE needs a validation set: pass validation= (--validation)")
     with saving(checkpoint, data, settings, validation) as saved:
         run = make_context(data, settings, engine, validation, callbacks, saved.round_done)
@@ -219,10 +219,13 @@ def burn_in_together(chains: Sequence[Chain], run: RunContext, engine: Engine) -
     for k, t in enumerate(t for t in range(length.n_rounds) if length.ends_check(t)):
         drive([chain.advance(t + 1) for chain in chains], engine)
         known = [x for chain in chains for x in chain.trace.validation_rmse[k : k + 1]]
-        late = not known or len(known) < sum(not chain.stopped_by_callback for chain in chains)
+        left = [chain for chain in chains if not chain.stopped_by_callback]
+        late = not known or any(len(chain.trace.validation_rmse) <= k for chain in left)
         for chain in chains:
             chain.trace.mean_rmse.extend([] if late else [float(np.mean(known))])
-            chain.stopped |= late  # out of time, or a signal: those that wait must not go on
+            chain.stopped |= (
+                late  # out of time, or a signal: waiting chains must not continue without the mean
+            )
         if late or chains[0].trace.mean_rmse[-1] <= rule.rmse:
             return
 

@@ -165,7 +165,7 @@ def make_prior(wanted: FitSettings, n_factors: int, sampler: Sampler) -> Prior:
     for name in others:
         if given.get(name) != getattr(FitSettings, name):
             raise InputError(
-                f'{name} does nothing with this prior: add prior="{use}" '
+                f'{name} does nothing with prior="{kind}": add prior="{use}" '
                 f"(--prior {use}), or leave it out"
             )
     chosen = {name: given[name] for name in own if name in given}
@@ -173,7 +173,9 @@ def make_prior(wanted: FitSettings, n_factors: int, sampler: Sampler) -> Prior:
         return GammaPrior(**chosen)
     least = n_factors - (kind == "wishart")
     if given.get("nu_0", np.inf) <= least:
-        raise InputError(f"nu_0 must be above {least}, a row's columns less one, not {wanted.nu_0}")
+        raise InputError(
+            f"nu_0 (--nu0) must be above {least}, the columns of a row less one, not {wanted.nu_0}"
+        )
     return WishartPrior(bias=kind == "wishart-bias", **chosen)
 
 

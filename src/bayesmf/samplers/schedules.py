@@ -42,7 +42,6 @@ class FixedBurnIn:
     """Burn-in of a given number of epochs."""
 
     epochs: float
-    needs_validation = False
 
     def __str__(self) -> str:
         return f"{self.epochs:g}"
@@ -53,7 +52,7 @@ class FixedBurnIn:
 
 @dataclass(frozen=True)
 class UntilRMSE:
-    """Burn-in until the RMSE on the validation set falls to `rmse`, for each chain by its own.
+    """Burn-in of each chain until its RMSE on the validation set is at most `rmse`.
 
     With `mean`, by the mean over all chains, as in the paper: burn-in ends after the same round in
     all of them, and until then they wait for each other whenever it is measured: at the end of each
@@ -62,7 +61,6 @@ class UntilRMSE:
 
     rmse: float
     mean: bool = False
-    needs_validation = True
 
     def __str__(self) -> str:
         return f"{'mean-' if self.mean else ''}rmse:{self.rmse:g}"
@@ -92,7 +90,6 @@ class Stationary:
     """
 
     least: int = 20
-    needs_validation = False
 
     def __str__(self) -> str:
         return "stationary"
@@ -119,17 +116,16 @@ def burn_in_rule(value: float | str | BurnIn) -> BurnIn:
     try:
         if text == "stationary":
             return Stationary()
-        if text.startswith(("rmse:", "mean-rmse:")):
-            return UntilRMSE(float(text.partition(":")[2]), mean=text[0] == "m")
-        epochs = float(text)
+        by_rmse = text.startswith(("rmse:", "mean-rmse:"))
+        found = float(text.partition(":")[2] if by_rmse else text)
     except ValueError:
-        epochs = -1.0
-    if not epochs >= 0 or not np.isfinite(epochs):
+        found = -1.0
+    if not 0 <= found < np.inf or (by_rmse and not found):
         raise InputError(
             f"burn_in {value!r} is none of: a number of epochs, 'rmse:0.85' (until the "
             "validation RMSE falls to that), 'mean-rmse:0.85' (its mean over chains), 'stationary'"
         )
-    return FixedBurnIn(epochs)
+    return UntilRMSE(found, mean=text[0] == "m") if by_rmse else FixedBurnIn(found)
 
 
 def noise_share(epoch: float, epochs: float | None) -> float:
