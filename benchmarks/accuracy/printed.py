@@ -21,6 +21,7 @@ from bayesmf.errors import ConvergenceWarning
 from bayesmf.estimator.questions import rows_of_ratings
 from benchmarks.accuracy.kept_side import scores
 from benchmarks.options import BenchParser, command, markdown, words
+from experiments.paper.datasets import PLANTED
 
 HEADS = (
     "noise", "beta_0", "epochs", "Lambda of U, V", "averaged", "exact", "biases alone",
@@ -49,7 +50,7 @@ def printed(epochs: float, n_ratings: int, noise: str) -> SGLD:
     batch = max(1, round(50_000 * n_ratings / 80e6))
     return SGLD(
         grid=(2, 2), n_chains=2, epochs=epochs, burn_in=epochs / 5, thin=epochs / 100, noise=noise,
-        batch_size=batch, minibatch="replacement", round_length=50, step_size=3e-6, kappa=500,
+        batch_size=batch, minibatch="replacement", round_length=50, step_size=2 * 3e-6, kappa=500,
         decay=0.51, precision_every=50, precisions_from="burn-in", initial_precision=2.0,
     )  # fmt: skip
 
@@ -74,7 +75,7 @@ def cells(model: BayesianMF, train: Ratings, held_out: Ratings) -> Iterator[str]
 
 def planted_runs(args: argparse.Namespace) -> Iterator[Run]:
     """Printed runs on synthetic ratings; their test part is not used."""
-    made = Synthetic.like("netflix", args.scale, random_state=args.seed, n_factors=48).ratings()
+    made = Synthetic.like("netflix", args.scale, random_state=args.seed, **PLANTED).ratings()
     train, held_out = made.split(0.2, random_state=args.seed)[0].split(0.05, args.seed + 1)
     choices = words(args.epochs), words(args.noise), words(args.beta_0)
     for epochs, noise, beta_0 in product(*choices):

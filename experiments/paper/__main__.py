@@ -38,7 +38,7 @@ def parser() -> options.Parser:
         "split; the others make it where it is missing. On a part of the paper's data mini-batches "
         "are that part of the printed ones, and so are the simulated latency and the server's "
         "seconds; bandwidth grows and beta_0 shrinks with the items. Burn-in ends at the printed "
-        "RMSE on the paper's data, elsewhere at 85% of DSGD's fall. Trials are stored in DIR and "
+        "RMSE on the paper's data, elsewhere at 80% of DSGD's fall. Trials are stored in DIR and "
         "reused.",
         "all --data synthetic:netflix --scale 0.01 --seeds 0 1 2 --out report",
         "convergence --data ml-1m --out report",
