@@ -45,8 +45,8 @@ BURN_IN = {"netflix": 0.85, "yahoo": 1.08}  # the RMSE that ends it, on the pape
 ROUND, THIN_ROUNDS, PRECISION_ROUNDS = 50, 10, 50
 SGD_EPOCHS = 5  # of Gibbs, to be near a MAP state
 # Share of DSGD's fall, from the error of the mean rating to its lowest, at which burn-in ends on
-# other data. On Netflix 0.85 is at 98%. With few ratings chains do not get there, because precisions
-# are 2 until then: on 1% of Netflix's shape the lowest of a chain with 100 factors is at 81%.
+# other data. On Netflix 0.85 is at 98%. With few ratings chains do not get there, as precisions are
+# 2 until then: on 1% of Netflix's shape the lowest of a chain with 100 factors is at 81%.
 FALL = 0.8
 TAU, BETA_0_SGLD, INITIAL_PRECISION, DECAY = 2.0, 300.0, 2.0, 0.51
 
