@@ -1,4 +1,4 @@
-"""Neal's (2003) slice sampler with stepping out, in one dimension."""
+"""Scale moves: factors of the columns of U and V, drawn by slice sampling (docs/sampler.md, 4)."""
 
 from __future__ import annotations
 
