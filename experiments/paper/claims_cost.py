@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesmf.blocks.grid import Grid
+from experiments.paper.presets import OPTIMISERS
 from experiments.paper.tables import (
     DISTRIBUTED,
     PRINTED_DSGLD,
@@ -18,6 +19,7 @@ from experiments.paper.tables import (
     dimension_rows,
     n_chains,
 )
+from experiments.paper.trials import converged
 from experiments.paper.verdicts import (
     HOLDS,
     NOT,
@@ -173,6 +175,12 @@ def improvement(model: str, found: Results) -> Finding:
     verdict = of_size(min(gains), 0.75 * LEAST_GAIN[model], NOTICED)
     because = "SGD and DSGD are {least:.2%} to {most:.2%} behind DSGLD"
     figures: Figures = {"least": min(gains), "most": max(gains)}
+    still = [one["plan"] for one in found.dimension
+             if one["plan"]["algorithm"] in OPTIMISERS and not converged(one["trace"])]  # fmt: skip
+    if still:
+        names = ", ".join(f"{plan['algorithm']} with D = {plan['n_factors']}" for plan in still)
+        verdict = PART if verdict == HOLDS else verdict
+        because += f"; not converged: {names}"
     return PART if min(gains) <= NOTICED < max(gains) else verdict, because, figures
 
 

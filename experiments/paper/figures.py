@@ -162,7 +162,7 @@ def draw_dimension(
 ) -> Path:
     """Figure 6 (a, b): the final RMSE against D."""
     with drawing(6.8, 4.4) as figure:
-        _against_dimension(figure, table, "RMSE at the end", title)
+        _against_dimension(figure, table, "RMSE at the end (SGD, DSGD: lowest)", title)
         return save(figure, path)
 
 

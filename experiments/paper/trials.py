@@ -345,6 +345,15 @@ def reached(record: Mapping[str, Any]) -> float | None:
     return best_rmse(record["trace"])
 
 
+CONVERGED = 1.001  # times its lowest error: the rest of the way takes most of the time
+
+
+def converged(trace: Trace) -> bool:
+    """Whether an optimiser is near its lowest error before half of its time is over."""
+    seconds = time_to(trace, CONVERGED * (best_rmse(trace) or 0.0))
+    return seconds is not None and 2 * seconds <= shown(trace)[-1][0]
+
+
 def time_to(trace: Trace, rmse: float) -> float | None:
     """Seconds until an error is reached, if it is, on the line between the points around it.
 
