@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +13,12 @@ from bayesmf.cli import options
 from bayesmf.cli.output import during, note, print_facts, print_json, print_text
 from bayesmf.errors import InputError
 from bayesmf.process import cores
-from bayesmf.reading.files import open_regular, reading
 from bayesmf.storage.paths import as_input_error, as_path
 from bayesmf.wording import count
 from experiments import command
 
 if TYPE_CHECKING:
     from experiments.paper.experiments import ExperimentSettings
-    from experiments.paper.presets import Tuned
 
 LATENCY, BANDWIDTH = 0.5, 10.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all", "search")
@@ -89,46 +85,41 @@ def milliseconds(text: str) -> float:
 def run(args: argparse.Namespace) -> None:
     """Run missing trials, draw the figures, print the verdicts."""
     from experiments.paper.experiments import EXPERIMENTS as MADE
-    from experiments.paper.experiments import Job, expected, perform_all, specs_of, with_burn_in
+    from experiments.paper.experiments import Job, missing, perform_all, specs_of, with_burn_in
     from experiments.paper.report import Results, write_all
 
     settings = _settings(args)
-    with _writable(args.out):
-        with during("making the data"):
-            every = [settings.of_seed(seed) for seed in settings.seeds]
-        settings = _tuned(settings, every[0], args)
-        if args.experiment == "search":
-            return _print_search(settings, args)
-        every = [(replace(one, tuned=settings.tuned), dataset) for one, dataset in every]
-        if args.experiment != "cost":
-            every = with_burn_in(every)
-        jobs = {
-            name: [
-                [Job(spec, one, dataset) for spec in specs_of(name, one, dataset)]
-                for one, dataset in every
-            ]
-            for name in MADE
-        }
-        # The report has all experiments whose trials are there.
-        wanted = [
-            name for name, groups in jobs.items()
-            if args.experiment in (name, "all")
-            or not expected(job for group in groups for job in group).runs
-        ]  # fmt: skip
-        jobs = {name: jobs[name] for name in wanted}
-        flat = [job for groups in jobs.values() for group in groups for job in group]
-        _announce(args.experiment, flat, settings)
-        records = perform_all(flat)
-        found = [
-            Results(
-                seed=seed,
-                **{name: [records[job.spec.key] for job in jobs[name][k]] for name in wanted},
-            )
-            for k, seed in enumerate(settings.seeds)
+    _make_folder(args.out)
+    with during("making the data"):
+        every = [settings.of_seed(seed) for seed in settings.seeds]
+    settings = _tuned(settings, every[0], args)
+    if args.experiment == "search":
+        return _print_search(settings, args)
+    every = [(replace(one, tuned=settings.tuned), dataset) for one, dataset in every]
+    if args.experiment != "cost":
+        every = with_burn_in(every)
+    jobs = {
+        name: [
+            [Job(spec, one, dataset) for spec in specs_of(name, one, dataset)]
+            for one, dataset in every
         ]
-        settings = replace(settings, links=every[0][0].links, burn_in=every[0][0].burn_in)
-        with during("judging the claims and drawing the figures"):
-            path = write_all(found, settings, [dataset for _, dataset in every])
+        for name in MADE
+    }
+    # The report has all experiments whose trials are there.
+    jobs = {
+        name: groups for name, groups in jobs.items()
+        if args.experiment in (name, "all") or not missing(chain.from_iterable(groups))
+    }  # fmt: skip
+    flat = [job for groups in jobs.values() for job in chain.from_iterable(groups)]
+    _announce(args.experiment, flat, settings)
+    records = perform_all(flat)
+    found = [
+        Results(seed, **{name: [records[job.spec.key] for job in jobs[name][k]] for name in jobs})
+        for k, seed in enumerate(settings.seeds)
+    ]
+    settings = replace(settings, links=every[0][0].links, burn_in=every[0][0].burn_in)
+    with during("judging the claims and drawing the figures"):
+        path = write_all(found, settings, [dataset for _, dataset in every])
     _print_results(path, found, settings, args)
 
 
@@ -173,67 +164,42 @@ def _tuned(
 ) -> ExperimentSettings:
     """Settings with step sizes of tuned.json, which is made on the first seed where missing."""
     from experiments.paper.experiments import Job
-    from experiments.paper.search import check_tuned, first_trials, keep, search
+    from experiments.paper.search import first_trials, keep, kept, search
+    from experiments.paper.tables import run_row, write_csv
 
     # What is timed for three passes needs no good steps.
     if args.experiment == "cost" or (settings.settings == "paper" and args.experiment != "search"):
         return settings
-    path = settings.out / "tuned.json"
-    if path.exists() and args.experiment != "search":
-        try:
-            with reading(path), open_regular(path) as file:
-                known: Tuned = json.loads(file.read())
-            check_tuned(known)
-        except InputError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path} has no settings ({error}): remove it to search again"
-            ) from None
+    if args.experiment != "search" and (known := kept(settings)) is not None:
         return replace(settings, tuned=known)
     jobs = [Job(one, *first) for one in first_trials(*first)]
     _announce("search for steps on a validation split", jobs, settings)
     found, trials = search(*first)
     keep(found, settings)
-    from experiments.paper.tables import run_row, write_csv
-
     write_csv(settings.out / "search.csv", [run_row(record) for record in trials])
     return replace(settings, tuned=found)
 
 
 def _announce(what: str, jobs: Any, settings: ExperimentSettings) -> None:
     """Print the number of missing trials and an estimate of their time."""
-    from experiments.paper.experiments import expected
+    from experiments.paper.experiments import missing, seconds_of
 
-    found = expected(jobs)
-    if found.runs:
+    if left := missing(jobs):
+        seconds = seconds_of(left)
+        lasting = f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
         note(
-            f"{what}: {count(found.runs, 'trial')} to run, of at most {settings.budget:g} s each "
-            f"by their own clock; about {_lasting(found.seconds)} here, and about "
-            f"{_lasting(found.compiling)} of compiling at the first run"
+            f"{what}: {count(len(left), 'trial')} to run, of at most {settings.budget:g} s each by "
+            f"their own clock; about {lasting} here, and some more of compiling at the first run"
         )
 
 
-def _lasting(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
-
-
-@contextlib.contextmanager
-def _writable(out: Path) -> Iterator[None]:
-    """Context in which the folder exists; a new one is removed if it stays empty."""
-    made = not as_path(out).exists()
+def _make_folder(out: Path) -> None:
+    """Make the folder, or refuse one of other files."""
     with as_input_error(out):
         out.mkdir(parents=True, exist_ok=True)
         inside = {one.name for one in out.iterdir()}
     if inside and not inside & {"data", "runs"}:
         raise InputError(f"--out {out} holds other files: give a new folder, or that of a report")
-    try:
-        yield
-    except BaseException:
-        if made:
-            with contextlib.suppress(OSError):
-                out.rmdir()
-        raise
 
 
 def _print_search(settings: ExperimentSettings, args: argparse.Namespace) -> None:

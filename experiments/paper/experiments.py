@@ -35,8 +35,7 @@ CHAINS, SQUARES = (1, 3, 6, 9), (1, 4, 16, 36)
 COST_EPOCHS = {"Gibbs": 30.0}  # else 3
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost")
 Record = dict[str, Any]
-# Seconds of a trial's start, and of compiling an algorithm for a width: for `expected`.
-START_SECONDS, COMPILE_SECONDS = 0.5, 5.0
+START_SECONDS = 0.5  # of a trial, for `seconds_of`
 
 
 @dataclass(frozen=True)
@@ -166,18 +165,17 @@ def with_burn_in(
         and not (settings.source.of_paper and settings.source.scale == 1)
     ]  # fmt: skip
     records = perform_all(jobs, "DSGD, which sets the end of burn-in")
-    known = {job.settings.seed: records[job.spec.key] for job in jobs}
-    return [
-        (replace(settings, burn_in=_until(settings, dataset, known.get(settings.seed))), dataset)
-        for settings, dataset in every
-    ]
+    ends = {job.settings.seed: _end(job.dataset, records[job.spec.key]) for job in jobs}
+    out = []
+    for settings, dataset in every:
+        if settings.settings == "paper" and settings.burn_in is None:
+            until = ends.get(settings.seed, BURN_IN[settings.source.model])
+            settings = replace(settings, burn_in=until)
+        out.append((settings, dataset))
+    return out
 
 
-def _until(settings: ExperimentSettings, dataset: Dataset, dsgd: Record | None) -> float | None:
-    if settings.settings != "paper" or settings.burn_in is not None:
-        return settings.burn_in
-    if dsgd is None:
-        return BURN_IN[settings.source.model]
+def _end(dataset: Dataset, dsgd: Record) -> float:
     start, best = dataset.mean_rmse(), best_rmse(dsgd["trace"])
     if best is None or not best < start:
         raise InputError(
@@ -187,26 +185,34 @@ def _until(settings: ExperimentSettings, dataset: Dataset, dsgd: Record | None) 
     return float(f"{start - FALL * (start - best):.5g}")
 
 
-def perform_all(jobs: Iterable[Job], name: str = "runs") -> dict[str, Record]:
-    """Records of all trials by their keys, stored before or made now, in the order of seeds."""
+def missing(jobs: Iterable[Job]) -> list[Job]:
+    """Trials that are not stored: seed by seed, the longest first."""
+    return _find(jobs)[1]
+
+
+def _find(jobs: Iterable[Job]) -> tuple[dict[str, Record], list[Job]]:
+    """Stored records by their keys, and missing trials."""
     wanted = {job.spec.key: job for job in jobs}
     found = {key: stored(job.spec, job.settings.runs) for key, job in wanted.items()}
-    out = {key: record for key, record in found.items() if record is not None}
-    missing = [job for key, job in wanted.items() if key not in out]
-    order = {seed: k for k, seed in enumerate(dict.fromkeys(job.settings.seed for job in missing))}
-    # Of a seed the longest first: the last one to end is then a short one.
-    missing.sort(key=lambda job: (order[job.settings.seed], -_effort(job)))
-    total = sum(map(_effort, missing))
-    known, done, begin = len(out), 0.0, time.monotonic()
+    left = [job for key, job in wanted.items() if found[key] is None]
+    order = {seed: k for k, seed in enumerate(dict.fromkeys(job.settings.seed for job in left))}
+    left.sort(key=lambda job: (order[job.settings.seed], -_effort(job)))
+    return {key: record for key, record in found.items() if record is not None}, left
+
+
+def perform_all(jobs: Iterable[Job], name: str = "runs") -> dict[str, Record]:
+    """Records of all trials by their keys, stored before or made now."""
+    out, left = _find(jobs)
+    total, known, done, begin = sum(map(_effort, left)), len(out), 0.0, time.monotonic()
     pieces: tuple[str, ...] = ()
     with Line() as line:
-        for made in _made(missing):
+        for made in _made(left):
             spent = time.monotonic() - begin
             for job, record in made:
                 out[job.spec.key] = record
                 done += _effort(job)
                 pieces = f"{clock_text(spent * (total / done - 1))} left", f"last: {_title_of(job)}"
-            ended = f"{len(out) - known} of {len(missing)} trials"
+            ended = f"{len(out) - known} of {len(left)} trials"
             line.measure(name, done, total, (ended, f"after {clock_text(spent)}", *pieces))
     return out
 
@@ -216,26 +222,10 @@ def _title_of(job: Job) -> str:
     return f"{plan.algorithm}, D = {plan.n_factors}, seed {job.settings.seed}"
 
 
-class Estimate(NamedTuple):
-    """Number of trials, estimated seconds, and seconds of compiling."""
-
-    runs: int
-    seconds: float
-    compiling: float
-
-
-def expected(every: Iterable[Job]) -> Estimate:
-    """Estimate the number of missing trials and their time on this machine.
-
-    Compiling, which happens once, is separate.
-    """
-    wanted = {job.spec.key: job for job in every}
-    missing = [job for job in wanted.values() if stored(job.spec, job.settings.runs) is None]
-    jobs = max(1, min([len(missing), *(job.settings.jobs for job in missing)]))
-    seconds = [_effort(job) for job in missing]
-    total = max([sum(seconds) / jobs, *seconds], default=0)
-    kinds = {(job.spec.plan.algorithm, job.spec.plan.n_factors) for job in missing}
-    return Estimate(len(missing), total, COMPILE_SECONDS * len(kinds) / jobs)
+def seconds_of(left: Sequence[Job]) -> float:
+    """About how long these trials take on this machine, without compiling."""
+    seconds = [_effort(job) for job in left]
+    return max([sum(seconds) / left[0].settings.jobs, *seconds])
 
 
 def _effort(job: Job) -> float:
@@ -251,15 +241,15 @@ def _effort(job: Job) -> float:
     return float(min(seconds, one.seconds * plan.workers))
 
 
-def _made(missing: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
+def _made(left: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
     """Trials as they end, and an empty list about once a second."""
-    jobs = min([len(missing), *(job.settings.jobs for job in missing)])
-    if any(job.settings.jobs == 1 for job in missing):
-        for job in missing:
+    if not left:
+        return
+    jobs = min(len(left), left[0].settings.jobs)
+    if left[0].settings.jobs == 1:
+        for job in left:
             yield []
             yield [(job, perform(job.spec, job.dataset, job.settings.runs))]
-        return
-    if not missing:
         return
     # Processes, so that one trial's server does not wait for another's interpreter.
     context = multiprocessing.get_context("spawn")
@@ -268,7 +258,7 @@ def _made(missing: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
         # Ctrl-C of a terminal goes to all processes: it is for this one, which ends the others.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            under_way = {pool.submit(_perform, job.spec, job.settings): job for job in missing}
+            under_way = {pool.submit(_perform, job.spec, job.settings): job for job in left}
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
@@ -282,10 +272,8 @@ def _made(missing: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
             ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for (
-                child
-            ) in multiprocessing.active_children():  # what they did is stored, or made again
-                if child.pid not in others:
+            for child in multiprocessing.active_children():
+                if child.pid not in others:  # what it did is stored, or made again
                     child.terminate()
             raise
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from bayesmf.errors import InputError
 from bayesmf.storage.atomic import replacing
-from bayesmf.storage.contents import NUMBER, check_plain
 from experiments.paper.datasets import Dataset
 from experiments.paper.experiments import ExperimentSettings, Job, Record, perform_all, spec
 from experiments.paper.presets import MCMC
@@ -127,19 +127,15 @@ def _best_epoch(record: Record) -> float:
     return float(min((rmse, epoch) for rmse, epoch in points if None not in (rmse, epoch))[1])
 
 
-def check_tuned(found: Any) -> None:
-    """ValueError if a value of JSON is not what `search` finds."""
-    names = ("regularization", "pace", "mini_batches", "decay", "kappa", "epochs")
-    if not isinstance(found, dict) or set(found) != {"SGD", "DSGD", *MCMC}:
-        raise ValueError("it does not name each algorithm")
-    for one in found.values():
-        check_plain(one, {}, "an algorithm")
-        if not one or not all(d.isdigit() for d in one):
-            raise ValueError("an algorithm has no settings by number of factors")
-        for options in one.values():
-            check_plain(options, {f"{name}?": NUMBER for name in names}, "settings")
-            if not set(options) <= set(names) or not all(v > 0 for v in options.values()):
-                raise ValueError("a setting is unknown or not positive")
+def kept(settings: ExperimentSettings) -> Any:
+    """What `keep` has written; None if there is none."""
+    path = settings.out / "tuned.json"
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError:
+        raise InputError(f"{path} is not JSON: remove it to search again") from None
 
 
 def keep(found: Searched, settings: ExperimentSettings) -> None:

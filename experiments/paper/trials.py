@@ -27,7 +27,6 @@ from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
 from bayesmf.errors import DivergenceError, InputError
-from bayesmf.reading.files import open_regular
 from bayesmf.run.driver import start_run
 from bayesmf.run.prepare import prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
@@ -35,7 +34,6 @@ from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
 from bayesmf.samplers.schedules import UntilRMSE, burn_in_rule
 from bayesmf.storage.atomic import replacing
-from bayesmf.storage.contents import ANYTHING, NUMBER, TEXT, check_plain
 from experiments.paper.datasets import Dataset
 from experiments.paper.estimates import COLUMNS, Estimates
 from experiments.paper.presets import OPTIMISERS, TrialPlan
@@ -104,32 +102,10 @@ class TrialSpec:
 def stored(spec: TrialSpec, folder: Path) -> dict[str, Any] | None:
     """The record of a trial that was made before; None if there is none, or it is damaged."""
     try:
-        with open_regular(folder / f"{spec.key}.json") as file:
-            found: dict[str, Any] = json.loads(file.read())
-        check_plain(found, _RECORD, "record")
-        columns = [found["trace"][name] for name in COLUMNS]
-    except (OSError, ValueError, RecursionError, LookupError, InputError):
+        found: Any = json.loads((folder / f"{spec.key}.json").read_bytes())
+    except (OSError, ValueError):
         return None
-    same = found["key"] == spec.key and found["plan"] == json.loads(json.dumps(asdict(spec.plan)))
-    plain = all(value is None or isinstance(value, int | float) for one in columns for value in one)
-    return found if same and plain and len({len(one) for one in columns}) == 1 else None
-
-
-_MAYBE = (NUMBER, None)
-_RECORD = {
-    "key": TEXT, **dict.fromkeys(TrialSpec.__dataclass_fields__, ANYTHING), "failed": (TEXT, None),
-    "final": _MAYBE, "final_exact": _MAYBE, "final_same": _MAYBE,
-    "trace": {"start": NUMBER, **{name: [ANYTHING] for name in COLUMNS}},
-    "sizes": dict.fromkeys(("users", "items", "ratings"), NUMBER),
-    "burn_in": {"rule": TEXT, "ended": _MAYBE, "by": TEXT},
-    **{f"{name}?": _MAYBE for name in ("clock_seconds", "real_seconds", "compile_seconds",
-                                       "cpu_seconds", "epochs", "repairs", "n_draws", "exact_draws",
-                                       "peak_mb")},
-    "engine?": {
-        **{f"{name}?": _MAYBE for name in ("workers", "rounds", "bytes_sent", "bytes_received")},
-        "idle?": (None, [NUMBER]), "node_bytes?": (None, [NUMBER]),
-    },
-}  # fmt: skip
+    return found if isinstance(found, dict) and found.get("key") == spec.key else None
 
 
 def perform(spec: TrialSpec, dataset: Dataset, folder: Path) -> dict[str, Any]:
@@ -171,7 +147,72 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     plan, engine = spec.plan, make_links_engine(spec)
     own = plan.sampler is None  # the library's own way, with its own estimator
     sampler: Any = Auto(epochs=spec.epochs) if own else sampler_from(plan.sampler or {})
-    wanted = FitSettings(
+    made = prepare(dataset.train(spec.validating), plan.standardize)
+    known = prepare_validation(dataset.held_out(spec.validating), made)
+    at = known.pairs
+    watched = Estimates.of(
+        known,
+        IntegratedPairs(at.user, at.item, at.rated, made.data, "items") if spec.exact else None,
+        chains=getattr(sampler, "n_chains", 1),
+        scale=made.scale,
+        workers=plan.workers,
+        engine=engine,
+        algorithm=plan.algorithm,
+    )
+    history, begin, used = History(), time.monotonic(), time.process_time()
+    failed = done = None
+    try:
+        done = start_run(
+            made.data,
+            _fit_settings(spec, sampler, engine),
+            scale=made.scale,
+            validation=known if own else replace(known, pairs=watched),
+            callbacks=(history if own else watched,),
+        )
+    except (DivergenceError, InputError) as error:
+        if isinstance(error, InputError) and not _burns_until(sampler):
+            raise
+        failed = str(error)
+    columns = own_trace(history) if own else watched.trace()
+    trace: Trace = {**columns, "start": dataset.mean_rmse(spec.validating)}
+    if done and _burns_until(sampler) and all(trace["burning"]):
+        lowest = min(trace["rmse"], default=float("nan"))
+        failed = (
+            f"burn-in never ended: the lowest RMSE of a chain was {lowest:.4f} in "
+            f"{done.seconds:.3g} s"
+        )
+    data = made.data
+    record = {
+        "sizes": {"users": data.n_users, "items": data.n_items, "ratings": len(data)},
+        "trace": trace,
+        "failed": failed,
+        **dict.fromkeys(("final", "final_exact", "final_same")),
+        "burn_in": burn_in_of(sampler, trace),
+    }
+    if failed or done is None:
+        return record
+    if not own:
+        record |= {
+            "final_exact": watched.rmse(watched.exact), "final_same": watched.rmse(watched.same)
+        }  # fmt: skip
+    return record | {
+        "final": final_rmse(trace) if own else watched.rmse(watched.printed),
+        "exact_draws": watched.exact.count,
+        "clock_seconds": done.seconds,
+        "real_seconds": time.monotonic() - begin - done.compile_seconds,
+        "compile_seconds": done.compile_seconds,
+        "cpu_seconds": time.process_time() - used,
+        "epochs": done.epochs,
+        "repairs": done.repairs,
+        "n_draws": trace["draws_all"][-1] if trace["draws_all"] else 0,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "engine": {name: done.engine.get(name) for name in ENGINE},
+    }
+
+
+def _fit_settings(spec: TrialSpec, sampler: Any, engine: Engine) -> FitSettings:
+    plan, own = spec.plan, spec.plan.sampler is None
+    return FitSettings(
         n_factors=plan.n_factors,
         sampler=sampler,
         max_seconds=spec.seconds,
@@ -185,72 +226,6 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         engine=engine,
         errors_every=1.0 if own or plan.algorithm == "Gibbs" else CHECK_ROUNDS,
     )
-    made = prepare(dataset.train(spec.validating), plan.standardize)
-    known = prepare_validation(dataset.held_out(spec.validating), made)
-    at = known.pairs
-    watched = Estimates.of(
-        known,
-        IntegratedPairs(at.user, at.item, at.rated, made.data, "items") if spec.exact else None,
-        chains=getattr(sampler, "n_chains", 1),
-        scale=made.scale,
-        workers=plan.workers,
-        engine=engine,
-        algorithm=plan.algorithm,
-    )
-    start = dataset.mean_rmse(spec.validating)
-    history, begin, used = History(), time.monotonic(), time.process_time()
-    about: dict[str, Any] = {
-        "sizes": {
-            "users": made.data.n_users, "items": made.data.n_items, "ratings": len(made.data)
-        }
-    }  # fmt: skip
-    try:
-        done = start_run(
-            made.data,
-            wanted,
-            scale=made.scale,
-            validation=known if own else replace(known, pairs=watched),
-            callbacks=(history if own else watched,),
-        )
-    except (DivergenceError, InputError) as error:
-        if isinstance(error, InputError) and not _burns_until(sampler):
-            raise
-        trace: Trace = {**watched.trace(), "start": start}
-        return {**about, **_without_result(str(error), trace, sampler)}
-    trace = {**(own_trace(history) if own else watched.trace()), "start": start}
-    if _burns_until(sampler) and all(trace["burning"]):
-        lowest = min(trace["rmse"], default=float("nan"))
-        failed = (
-            f"burn-in never ended: the lowest RMSE of a chain was {lowest:.4f} in "
-            f"{done.seconds:.3g} s"
-        )
-        return {**about, **_without_result(failed, trace, sampler)}
-    return {
-        **about,
-        "trace": trace,
-        "failed": None,
-        "final": final_rmse(trace) if own else watched.rmse(watched.printed),
-        "final_exact": None if own else watched.rmse(watched.exact),
-        "final_same": None if own else watched.rmse(watched.same),
-        "exact_draws": watched.exact.count,
-        "burn_in": burn_in_of(sampler, trace),
-        "clock_seconds": done.seconds,
-        "real_seconds": time.monotonic() - begin - done.compile_seconds,
-        "compile_seconds": done.compile_seconds,
-        "cpu_seconds": time.process_time() - used,
-        "epochs": done.epochs,
-        "repairs": done.repairs,
-        "n_draws": trace["draws_all"][-1] if trace["draws_all"] else 0,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "engine": {name: done.engine.get(name) for name in ENGINE},
-    }
-
-
-def _without_result(why: str, trace: Trace, sampler: Any) -> dict[str, Any]:
-    return {
-        "trace": trace, "failed": why, "final": None, "final_exact": None, "final_same": None,
-        "burn_in": burn_in_of(sampler, trace),
-    }  # fmt: skip
 
 
 def burn_in_of(sampler: Any, trace: Trace) -> dict[str, Any]:
