@@ -254,7 +254,7 @@ def _verdicts(verdicts: Sequence[Verdict]) -> str:
         f"{one.because} |"
         for one in verdicts
     ]
-    rules = _table("claim", "holds")
+    rules = _table("claim", "holds if")
     rules += [f"| {one.claim} | {one.rule} |" for one in verdicts if one.rule]
     holds = (
         "A claim holds if it does by its rule for every seed that was tested, and does not hold if "
