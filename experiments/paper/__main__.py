@@ -198,7 +198,8 @@ def _make_folder(out: Path) -> None:
     with as_input_error(out):
         out.mkdir(parents=True, exist_ok=True)
         inside = {one.name for one in out.iterdir()}
-    if inside and not inside & {"data", "runs"}:
+    known = any((out / "data").glob("*study-*")) or inside >= {"report.md", "runs"}
+    if not known and inside - {"data"} | {one.name for one in (out / "data").glob("*")}:
         raise InputError(f"--out {out} holds other files: give a new folder, or that of a report")
 
 

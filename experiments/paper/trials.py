@@ -176,11 +176,9 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     columns = own_trace(history) if own else watched.trace()
     trace: Trace = {**columns, "start": dataset.mean_rmse(spec.validating)}
     if done and _burns_until(sampler) and all(trace["burning"]):
-        lowest = min(trace["rmse"], default=float("nan"))
-        failed = (
-            f"burn-in never ended: the lowest RMSE of a chain was {lowest:.4f} in "
-            f"{done.seconds:.3g} s"
-        )
+        errors = [rmse for rmse in trace["rmse"] if rmse is not None]
+        lowest = f"the lowest RMSE of a chain was {min(errors):.4f}" if errors else "no error yet"
+        failed = f"burn-in never ended: {lowest} in {done.seconds:.3g} s"
     data = made.data
     record = {
         "sizes": {"users": data.n_users, "items": data.n_items, "ratings": len(data)},

@@ -148,6 +148,10 @@ def test_burn_in_that_never_ends_is_a_run_without_a_result(tmp_path):
         assert record["final"] is None and "never ended" in record["failed"]
         assert record["burn_in"] == {"rule": "mean-rmse:0.1", "ended": None, "by": "never"}
         assert tables.cost_rows([record]) == []
+    # Rounds of several passes: time ends before any error is known.
+    plan = replace(one.plan, sampler={**one.plan.sampler, "batch_size": 5000, "round_length": 9})
+    record = perform(replace(one, plan=plan, seconds=1e-4), dataset, tmp_path / "runs")
+    assert "never ended" in record["failed"] and record["final"] is None
 
 
 HEADERS = {
@@ -521,7 +525,11 @@ def test_a_damaged_search_is_named(tmp_path):
 
 
 def test_a_folder_of_others_is_left_alone(tmp_path):
-    (tmp_path / "runs.csv").write_text("mine")
-    ran = command(main, "convergence", *SMALL, "--out", tmp_path)
-    assert ran.status == 2 and "holds other files" in ran.err
-    assert [one.name for one in tmp_path.iterdir()] == ["runs.csv"]
+    """Folders called data and runs are no sign of a report."""
+    for name in ("data", "runs"):
+        mine = tmp_path / name / name
+        mine.mkdir(parents=True)
+        (mine / "mine.csv").write_text("mine")
+        ran = command(main, "convergence", *SMALL, "--out", mine.parent)
+        assert ran.status == 2 and "holds other files" in ran.err
+        assert [one.name for one in mine.parent.rglob("*")] == [name, "mine.csv"]
