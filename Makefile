@@ -54,7 +54,7 @@ bench: $(VENV)/.run ## speed of samplers, threads and answers on this machine, i
 
 # Small and short: docs/experiments.md has the command of the full size.
 paper: $(VENV)/.run ## the experiments of the paper on few synthetic ratings, in a few minutes
-	$(BIN)/python -m experiments.paper all --scale 0.003 --epochs 20 --dimensions 10 20 --out report
+	$(BIN)/python -m experiments.paper all --scale 0.003 --budget 1 --dimensions 10 20 --out report
 
 build: $(VENV)/.dist ## make sdist and wheel in dist/, and check what an index would show
 	rm -rf dist
