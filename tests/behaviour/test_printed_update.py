@@ -60,11 +60,12 @@ def printed(blocks, group, state):
 
 
 @pytest.mark.parametrize(
-    ("grid", "size"), [((1, 1), 1), ((2, 2), 2), ((3, 3), 3), ((2, 3), 2), ((4, 1), 1)]
+    ("grid", "size"),
+    [((1, 1), 1), ((2, 2), 2), ((2, 2), 1), ((3, 3), 3), ((3, 3), 1), ((2, 3), 2), ((4, 1), 1)],
 )
 def test_printed_updates_are_ours_with_the_step_times_the_blocks_of_a_group(grid, size):
     rule = SGD(
-        grid=grid, minibatch="replacement", batch_size=M, round_length=1, epochs=1,
+        grid=grid, group_size=size, minibatch="replacement", batch_size=M, round_length=1, epochs=1,
         step_size=size * EPSILON,
     )  # fmt: skip
     rounds = make_rounds(DATA, rule.resolve(data_shape(DATA)), 0)
@@ -79,11 +80,13 @@ def test_printed_updates_are_ours_with_the_step_times_the_blocks_of_a_group(grid
     np.testing.assert_allclose(found.items, items, atol=1e-5)
 
 
-@pytest.mark.parametrize(("grid", "size"), [((1, 1), 1), ((2, 2), 2), ((2, 3), 2), ((4, 1), 1)])
+@pytest.mark.parametrize(
+    ("grid", "size"), [((1, 1), 1), ((2, 2), 2), ((2, 2), 1), ((2, 3), 2), ((2, 3), 1), ((4, 1), 1)]
+)
 def test_printed_noise_has_the_printed_step_as_variance(grid, size):
     """Matched noise of the same random numbers has `size` * epsilon / hbar."""
-    common = {"grid": grid, "minibatch": "replacement", "batch_size": M, "round_length": 1,
-              "epochs": 1, "step_size": size * EPSILON}  # fmt: skip
+    common = {"grid": grid, "group_size": size, "minibatch": "replacement", "batch_size": M,
+              "round_length": 1, "epochs": 1, "step_size": size * EPSILON}  # fmt: skip
     rules = SGD(**common), SGLD(**common, noise="paper"), SGLD(**common, burn_in=0)
     after = []
     for rule in rules:
