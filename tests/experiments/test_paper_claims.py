@@ -220,6 +220,7 @@ def test_one_chain_and_many_at_the_same_number_of_draws():
     assert found.figures["draws"].mean == 10
     # Between 9 and 18 draws of the thinned chains, by a ninth.
     assert found.figures["many"].mean == pytest.approx(0.86 - 0.02 / 9)
+    assert found.figures["first"].mean == 0.86
 
 
 def _by_workers(name, *runs):
@@ -421,7 +422,7 @@ CASES = {
     ],
     ("overfit", "convergence"): [(risen(0.86), HOLDS), (risen(0.8505), NOT), (risen(0.85), NOT)],
     ("many_chains", "convergence"): [
-        *graded(draws_of, 0.87, 0.8579, 0.85), (draws_of(0.87)[:1], UNTESTED)
+        *graded(draws_of, 0.87, 0.859, 0.85), (draws_of(0.87)[:1], UNTESTED)
     ],
     ("approach", "convergence"): graded(
         halves("SGLD", "DSGLD-C", "DSGLD-S"),
