@@ -67,8 +67,8 @@ class Grid:
         """Orthogonal groups, as lists of block numbers: max(rows, cols) diagonals.
 
         Together they hold every block once. A square grid gives rows groups of rows blocks
-        (DSGLD-S); an S x 1 grid gives S groups of one block (DSGLD-C). Diagonals are divided into
-        as few groups of at most `size` blocks as there can be, whose sizes differ by at most one.
+        (DSGLD-S); an S x 1 grid gives S groups of one block (DSGLD-C). With `size` each diagonal is
+        divided into as few groups of at most `size` blocks as possible, of nearly equal sizes.
         """
         rows, cols = self.rows, self.cols
         parts = self.n_groups(size) // max(rows, cols)
@@ -121,7 +121,7 @@ class Rotation:
         if self._shuffle:
             key = np.zeros(2, np.uint32)
             t = int(generator(key, cycle, STREAM_ROTATION, self._seed & 0xFFFFFF).permutation(n)[t])
-        # SGD, made for one chain, may run for several (run/driver.py).
+        # The rotation of the SGD before a run is for one chain, but all use it (run/driver.py).
         return int(self._cycle[(t * self._stride + self._offsets[chain % len(self._offsets)]) % n])
 
 

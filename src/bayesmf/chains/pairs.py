@@ -100,9 +100,9 @@ class WatchedPairs:
     def predict(
         self, state: ChainState, rounds: Rounds, fetch: Fetch, kept: bool
     ) -> Generator[list[Any], Sequence[Any], NDArray[np.float32]]:
-        """Predictions at a state as by the fitted model; not part of the algorithm.
+        """Predictions from a state, made as by the fitted model; not part of the algorithm.
 
-        `kept` is True if they will be part of the average over draws, False for a state in burn-in.
+        `kept` is True if the state is a draw, which enters the average, and False during burn-in.
         """
         found = yield from self.score(state, rounds, aside=True)
         return found.expected

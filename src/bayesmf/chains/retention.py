@@ -1,12 +1,12 @@
 """Retention: which states of a chain are kept as draws.
 
 With a given burn-in, the last state of every `thin` epochs after it is kept; if these are more than
-`max_draws`, draws are spread evenly. Without, burn-in grows with the run: it is the first quarter
-whenever the run ends. A policy is called before and after every round and returns a `Decision`,
-which the chain executes; it sees no parameters. At any time, `kept` are the rounds whose states
-would be the draws if the run ended now, `first_after_burn_in` is the position of the first of some
-rounds that would not be burn-in, and `finish` are the positions of the draws that stay, None for
-all.
+`max_draws`, draws are spread evenly. Without one, burn-in grows with the run: it is the first
+quarter whenever the run ends. A policy is called before and after every round and returns a
+`Decision`, which the chain executes; it sees no parameters. At any time, `kept` are the rounds
+whose states would be the draws if the run ended now, `first_after_burn_in` is the position of the
+first of some rounds that would not be burn-in, and `finish` are the positions of the draws that
+stay, None for all.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Fixed:
         self._first, self._thinning = t, Thinning.spread(left, per_draw, self._room)
 
     def before(self, t: int, trace: Trace) -> None:
-        """End burn-in if it is over, or if much of the time is."""
+        """End burn-in if its rule says so, or if its share of the time limit is used up."""
         if not self.burning:
             return
         epoch, limit = t / self._length.per_epoch, self._limit

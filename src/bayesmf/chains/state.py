@@ -35,8 +35,8 @@ class RunSettings:
     scale: float = 1.0  # user's units in one unit of the chain: for what is reported
     target: str = "balanced"
     max_seconds: float | None = None
-    # For runs of which the errors alone are wanted: rounds between those in burn-in. Only the last
-    # draw is stored.
+    # For runs that need only errors: rounds between the errors measured in burn-in. Of the draws
+    # only the last is stored.
     errors_every: float | None = None
 
 

@@ -77,7 +77,7 @@ class RunCheckpoints(NoCheckpoints):
 
     def round_done(self, chain: Chain) -> bool:
         asked = self._asked.signum is not None
-        # SGD before a run, with chains of its own, has no checkpoints.
+        # The chains of the SGD before a run have no checkpoints.
         if chain in self._chains and (asked or time.monotonic() >= self._due[chain.number]):
             self._write(chain)
         return asked

@@ -36,14 +36,14 @@ def add_model_options(group: argparse._ArgumentGroup) -> None:
         "a fixed --tau)")
     add("--alpha0", dest="alpha_0", type=positive, metavar="A",
         help="prior gamma: shape of the hyper-priors (1)")
-    add("--beta0", dest="beta_0", type=positive, metavar="B", help="... their rate (1)")
+    add("--beta0", dest="beta_0", type=positive, metavar="B", help="prior gamma: rate of these (1)")
     add("--mu0", dest="mu_0", type=options.any_number, metavar="M",
-        help="prior wishart: centre of the hyper-prior of means (0)")
+        help="prior wishart: mean of the hyper-prior of means (0)")
     add("--kappa0", dest="kappa_0", type=positive, metavar="K",
-        help="... its precision, in units of the rows' (2)")
+        help="prior wishart: its precision, in units of that of the rows (2)")
     add("--nu0", dest="nu_0", type=positive, metavar="N",
-        help="... degrees of freedom of precisions (columns of a row)")
-    add("--w0", dest="W_0", type=positive, metavar="W", help="... their scale (1)")
+        help="prior wishart: degrees of freedom of the precisions (columns of a row)")
+    add("--w0", dest="W_0", type=positive, metavar="W", help="prior wishart: scale of these (1)")
     add("--no-standardize", action="store_true", help="centre the ratings, do not scale them")
     add("--keep", choices=("auto", "items", "users", "both"), default="auto",
         help="side whose draws are kept (auto: items, unless users are far fewer); rows of the "

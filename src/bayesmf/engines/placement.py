@@ -12,7 +12,7 @@ class Homes:
 
     If stripes of rows stay with their workers, a worker has all partitions of its stripes. If there
     are several workers for each stripe, chains are distributed over them, and each worker holds the
-    ratings. Chains next to each other share workers, as they are on different blocks of a diagonal.
+    ratings. Chains with successive numbers share workers, as they are on different blocks.
     """
 
     def __init__(self, load: Workload, n_workers: int) -> None:

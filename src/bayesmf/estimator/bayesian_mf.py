@@ -63,10 +63,10 @@ class BayesianMF(SklearnMixin, Predicting, Evaluating):
     alpha_0, beta_0 : float
         Shape and rate of the Gamma hyper-priors of prior "gamma", for ratings of variance one.
     mu_0, kappa_0, nu_0, W_0 : float
-        Hyper-prior of the other priors, Gaussian-Wishart, for ratings of variance one: precisions
+        Gaussian-Wishart hyper-prior of the other priors, for ratings of variance one: precisions
         are Wishart with scale W_0 I and nu_0 degrees of freedom (by default the number of columns
-        of a row; it must exceed that less one), means normal about mu_0 with kappa_0 times the
-        precisions.
+        of a row; larger than that number less one); means are normal with mean mu_0 and kappa_0
+        times these precisions.
     standardize : bool
         Divide centred ratings by their standard deviation before anything else.
     keep : {"auto", "items", "users", "both"}

@@ -288,8 +288,8 @@ class WishartPrior:
         return WishartColumns(power, outer_square(solve_upper(K, np.eye(width))), M)
 
     def _statistics(self, known: Moments) -> tuple[Array, Array, float]:
-        """Scatter of the rows, their mean less mu_0, and its weight: W* is the inverse of
-        W_0^-1 + scatter + weight (mean - mu_0)(mean - mu_0)^T."""
+        """Scatter of the rows, their mean less mu_0, and its weight: given the rows, Lambda's scale
+        is the inverse of W_0^-1 + scatter + weight (mean - mu_0)(mean - mu_0)^T."""
         n, total, cross = known
         mean = total / n
         scatter = cross - n * np.outer(mean, mean)
@@ -355,10 +355,10 @@ class WishartColumns:
 
 @dataclass
 class ShiftedColumns:
-    """The same with a mu_0 other than 0, by determinants of M.
+    """Columns of rows under a `WishartPrior` with a mu_0 other than 0, by determinants of M.
 
-    M = I + scatter + (mean - mu_0)(mean - mu_0)^T, with W_0 and the weight of the mean multiplied
-    in; only the rows' scatter and mean are scaled by k.
+    M = I + scatter + (mean - mu_0)(mean - mu_0)^T. W_0 is a factor of the scatter, sqrt(W_0 weight)
+    one of mean and mu_0. Scatter and mean are scaled by k, mu_0 is not.
     """
 
     power: float

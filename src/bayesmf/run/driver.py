@@ -122,11 +122,11 @@ def start_near_mode(
     chains: Sequence[Chain], run: RunContext, data: TrainingData, engine: Engine,
     rehearsal: Sequence[tuple[Held, Task]], saved: NoCheckpoints,
 ) -> None:  # fmt: skip
-    """With `sgd_epochs`, run SGD for each chain that has not begun, which then starts at its rows.
+    """With `sgd_epochs`, run SGD for each chain that has not begun, and start the chain there.
 
-    Each has its chain's key, so that chains start apart, and its first precisions are SGD's. Its
-    time is the run's. Of the callbacks, only the progress line is called. There are no checkpoints
-    of it.
+    The chain gets SGD's rows and precisions. SGD has the chain's random key, so chains start at
+    different rows. Its seconds are part of the run's. It calls no callback but the progress line,
+    and writes no checkpoints.
     """
     settings = sgd_settings(run.settings, data)
     new = [chain for chain in chains if not len(chain.state.params.users)]
@@ -231,7 +231,7 @@ def burn_in_together(chains: Sequence[Chain], run: RunContext, engine: Engine) -
 
 
 def burn_in_note(chains: Sequence[Chain], run: RunContext) -> str:
-    """How burn-in ended if not by its own rule, in a sentence; empty if it did."""
+    """A sentence on a burn-in that did not end by its rule; empty if it did."""
     sampler = run.settings.sampler
     if sampler.growing or not sampler.keeps_draws:
         return ""

@@ -174,7 +174,7 @@ def make_prior(wanted: FitSettings, n_factors: int, sampler: Sampler) -> Prior:
     least = n_factors - (kind == "wishart")
     if given.get("nu_0", np.inf) <= least:
         raise InputError(
-            f"nu_0 (--nu0) must be above {least}, the columns of a row less one, not {wanted.nu_0}"
+            f"nu_0 (--nu0) must be above {least}, the number of columns less one, not {wanted.nu_0}"
         )
     return WishartPrior(bias=kind == "wishart-bias", **chosen)
 

@@ -206,10 +206,10 @@ class BatchRule(Sampler):
     group_size: int | None = setting(
         None,
         Whole(
-            "Most blocks of an orthogonal group, which a chain updates in parallel. The default is "
-            "all of a diagonal of the grid, min(rows, columns); smaller groups leave blocks to "
-            "more parallel chains.",
-            help="most blocks that a chain updates in parallel",
+            "Largest number of blocks in an orthogonal group, whose blocks a chain updates in "
+            "parallel. The default is a whole diagonal of the grid, min(rows, columns) blocks; "
+            "smaller groups leave blocks to other chains.",
+            help="largest number of blocks that a chain updates in parallel",
             metavar="B",
         ),
     )

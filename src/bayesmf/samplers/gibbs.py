@@ -81,7 +81,7 @@ class Gibbs(Sampler):
         None,
         Positive(
             "Passes of `SGD` before the first sweep: chains then start near the posterior's mode, "
-            "as in the paper, not at random. They count in the run's seconds, not its epochs.",
+            "as in the paper, not at random. They count as seconds of the run, not as epochs.",
             help="passes of SGD before the first sweep (none: a random start)",
             metavar="E",
         ),

@@ -27,9 +27,9 @@ INITIAL_PRECISION = 8.0  # precisions at the start, for ratings of variance one
 class Trace:
     """Errors of a chain, oldest first, in the user's units.
 
-    `train_rmse` are of epochs, `validation_rmse` of states in burn-in: at the end of each epoch,
-    or of every `thin` epochs if that is less and the error ends burn-in. `mean_rmse` are
-    means of `validation_rmse` over all chains, only for a rule that needs them.
+    `train_rmse` has one error per epoch, `validation_rmse` one per check during burn-in: at the end
+    of each epoch, or of every `thin` epochs if that is less and burn-in ends by RMSE. `mean_rmse`
+    are means of `validation_rmse` over all chains, only for a rule that needs them.
     """
 
     train_rmse: list[float] = field(default_factory=list)
@@ -75,9 +75,8 @@ class UntilRMSE:
     def lowest(self, traces: Iterable[Trace]) -> str:
         """A clause on the lowest of the errors that decide."""
         errors = [x for trace in traces for x in self.errors(trace)]
-        if not errors:
-            return "no epoch had ended"
-        return f"the lowest {'mean ' if self.mean else ''}validation RMSE was {min(errors):.4f}"
+        of = f"{'mean ' if self.mean else ''}validation RMSE was"
+        return f"the lowest {of} {min(errors):.4f}" if errors else f"no {of} measured"
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class Thinning:
 
     @classmethod
     def spread(cls, n_rounds: int, thin: float, cap: int) -> Thinning:
-        """One draw in `thin` rounds; where that is none or more than `cap`, 1 or `cap` evenly."""
+        """One draw per `thin` rounds, but at least 1 and at most `cap`, at equal distances."""
         every = max(thin, 1.0)
         n = parts_before(n_rounds, every)
         return cls(n_rounds, every if 1 <= n <= cap else n_rounds / max(1, min(n, cap)))

@@ -132,8 +132,8 @@ class SGLD(GradientRule):
         "matched",
         OneOf(
             "Variance of the noise on a visit: step / hbar, which gives every row temperature 1; "
-            "or, as the paper prints it, the step over the blocks of a group, which leaves row i "
-            "at temperature hbar_i over that number.",
+            "or, as the paper prints it, step / g for groups of g blocks, which gives row i "
+            "temperature hbar_i / g.",
             help="variance of the noise",
             choices=("matched", "paper"),
         ),
@@ -207,7 +207,7 @@ class SGLD(GradientRule):
 
     def noise_variance(self, hbar: Array) -> Array:
         if self.noise == "paper":
-            # The printed step is ours over the blocks of a group (docs/deviations.md).
+            # The printed step is ours divided by the blocks of a group (docs/deviations.md).
             return np.full_like(hbar, self.n_groups() / len(self.grid))
         return inverse(hbar)
 

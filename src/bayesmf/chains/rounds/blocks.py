@@ -66,7 +66,7 @@ class BlockRounds(ABC):
             StripeLayout([blocks[c].item_rows for c in range(cols)], data.n_items),
         )
         # Rows of the side with more stripes stay on their workers, so that a worker holds one
-        # stripe; of equally many, those of the larger side. Rows of the other side are sent.
+        # stripe; if both have as many, those of the larger side. Rows of the other side are sent.
         self.fixed = int((cols, data.n_items) > (rows, data.n_users))
         self.held: Sequence[Held] = self.blocks
         self.recipes: Sequence[Recipe | None] = block_recipes(data, self.blocks, rule.grid, seed)
