@@ -72,7 +72,7 @@ def parser() -> options.Parser:
     )
     add("--seeds", type=options.whole(0), nargs="+", default=[0], metavar="N",
         help="seeds of the data, or of their split, and of the chains (0)")  # fmt: skip
-    add("--out", type=as_path, required=True, metavar="DIR", help="folder for trials and results")
+    add("--out", required=True, metavar="DIR", help="folder for trials and results")
     options.add_json(out)
     return out
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
     from experiments.paper.report import Results, write_all
 
     settings = _settings(args)
-    _make_folder(args.out)
+    _make_folder(settings.out)
     with during("making the data"):
         every = [settings.of_seed(seed) for seed in settings.seeds]
     settings = _tuned(settings, every[0], args)
@@ -144,7 +144,7 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
     bandwidth = BANDWIDTH if args.bandwidth is None else args.bandwidth
     return ExperimentSettings(
         source=DataSource.parse(args.data, scale, args.seeds[0]),
-        out=args.out,
+        out=as_path(args.out),
         settings=args.settings,
         # Floats always: a run's name is a hash of them, and 60 is the same as 60.0.
         budget=float(args.budget),

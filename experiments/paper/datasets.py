@@ -50,9 +50,12 @@ class DataSource:
         if not 0 < scale <= 1:
             raise InputError(f"--scale must be above 0 and at most 1, not {scale:g}")
         kind, _, what = text.partition(":")
-        if kind == "synthetic":
+        if kind == "synthetic" or (text in SHAPES and not as_path(text).exists()):
             if what not in SHAPES:
-                raise InputError(f"--data {text!r}: the shapes are {', '.join(SHAPES)}")
+                raise InputError(
+                    f"--data {text!r} is neither a path nor synthetic:SHAPE, where the shapes are "
+                    f"{', '.join(SHAPES)}"
+                )
             return cls(kind, what, scale, seed)
         check_format(as_path(text), "auto")
         return cls(recognise_format(as_path(text)), text, scale, seed)

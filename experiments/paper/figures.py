@@ -26,6 +26,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 SHADES = (
     ("#B0B0B0", "o", "-"), ("#56B4E9", "s", "--"), ("#0072B2", "D", "-."), ("#000000", "^", "-"),
+    ("#CC79A7", "v", "--"),
 )  # fmt: skip
 POINTS = 300  # of the common times of several seeds
 MARKS = 7  # along a line, at places of its own
@@ -171,7 +172,7 @@ def draw_cost(
 ) -> Path:
     """Figure 6 (c): seconds for a draw against D."""
     with drawing(6.8, 4.4) as figure:
-        axis = _against_dimension(figure, table, "simulated seconds for a draw", title)
+        axis = _against_dimension(figure, table, "seconds for a draw", title)
         _log(axis, "y")
         return save(figure, path)
 
@@ -211,11 +212,12 @@ def _line(axis: Any, curve: Curve | None, look: Mapping[str, Any], text: str, pl
 
 
 def _floors(axis: Any, floors: Mapping[str, float]) -> None:
-    names = {"bound": "lower bound of a model", "biases": "biases alone"}
+    """Dotted lines, with their names to the right of the axes, where no curve is."""
+    names = {"bound": "lower\nbound of\na model", "biases": "biases\nalone"}
     for name, value in floors.items():
         axis.axhline(value, color=GREY, linewidth=0.9, linestyle=":")
         axis.annotate(
-            names[name], (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+            names[name], (1.01, value), xycoords=("axes fraction", "data"), va="center",
             fontsize=7.5, color=GREY, annotation_clip=True,
         )  # fmt: skip
 

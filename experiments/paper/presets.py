@@ -79,7 +79,8 @@ def grid_and_chains(algorithm: str, workers: int) -> tuple[tuple[int, int], int]
         root = isqrt(workers)
         if root**2 != workers:
             raise InputError(
-                f"DSGLD-S splits into squares: {workers} is not a square such as 4, 9 or 16"
+                f"DSGLD-S splits into squares: {workers} workers are not a square number, such as "
+                "4, 9 or 16"
             )
         return (root, root), workers if algorithm == SINGLE else root
     return (1, 1), 1

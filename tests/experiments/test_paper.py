@@ -476,7 +476,8 @@ def test_splits_of_workers():
     [
         (["all", "--data", "nothing:x"], "nothing:x"),
         (["all", "--data", "synthetic:nothing"], "the shapes are"),
-        (["all", "--workers", "8"], "not a square"),
+        (["all", "--data", "netflix"], "nor synthetic:SHAPE"),
+        (["all", "--workers", "8"], "8 workers are not a square number"),
         (["all", "--scale", "2"], "at most 1"),
         (["convergence", "--data", "missing/folder"], "no file or folder missing"),
         (["all", "--seeds", "-1"], "-1"),
