@@ -86,9 +86,6 @@ def draw_convergence(
         for axis in axes:
             for k, group in enumerate(groups):
                 _curve(axis, group, LOOKS[group[0]["plan"]["algorithm"]], label(group[0]), k)
-            _floors(axis, floors)
-            if any(burn_in_end(group) for group in groups):
-                axis.plot([], [], "o", mfc="white", color=GREY, markersize=8, label="burn-in ends")
         _log(axes[0])
         axes[0].set_ylabel("RMSE on held-out ratings")
         axes[0].set_title(f"{title}, D = {groups[0][0]['plan']['n_factors']}")
@@ -148,12 +145,12 @@ def draw_chains(
                 else:
                     look, text = LOOKS["DSGLD-1"], f"DSGLD-1: {text}"
                 _curve(axis, group, look, text, k)
-            _floors(axis, floors)
             _log(axis)
             axis.set_title(name)
-            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
         axes[0].set_ylabel(f"RMSE on held-out ratings\n{title}")
         _zoom(axes, [group for panel in panels for group in panel], floors)
+        for axis in axes:
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
         _clock(axes, clock)
         return save(figure, path)
 
@@ -212,18 +209,17 @@ def _line(axis: Any, curve: Curve | None, look: Mapping[str, Any], text: str, pl
 
 
 def _floors(axis: Any, floors: Mapping[str, float]) -> None:
-    """Dotted lines, with their names to the right of the axes, where no curve is."""
-    names = {"bound": "lower\nbound of\na model", "biases": "biases\nalone"}
+    """Lines of those in view."""
+    low, high = axis.get_ylim()
+    looks = {"bound": ("lower bound of a model", ":"), "biases": ("biases alone", (0, (6, 3)))}
     for name, value in floors.items():
-        axis.axhline(value, color=GREY, linewidth=0.9, linestyle=":")
-        axis.annotate(
-            names[name], (1.01, value), xycoords=("axes fraction", "data"), va="center",
-            fontsize=7.5, color=GREY, annotation_clip=True,
-        )  # fmt: skip
+        if low < value < high:
+            text, dashes = looks[name]
+            axis.axhline(value, color=GREY, linewidth=0.9, linestyle=dashes, label=text)
 
 
 def _zoom(axes: Sequence[Any], groups: Sequence[Group], floors: Mapping[str, float]) -> None:
-    """Set limits from the lowest error, or a bound that is near, to that at the end of burn-in."""
+    """Limits from the lowest error, or a bound that is near, to that at the end of burn-in."""
     curves = [curve for group in groups for one in group if (curve := shown(one["trace"]))]
     ends = [curve[-1][1] for curve in curves]
     marks = [end[1] for group in groups if (end := burn_in_end(group)) is not None]
@@ -232,6 +228,9 @@ def _zoom(axes: Sequence[Any], groups: Sequence[Group], floors: Mapping[str, flo
     top = max([max(ends) + 0.5 * room, *(mark + 0.3 * room for mark in marks)])
     axes[0].set_ylim(lowest - 0.1 * room, top)
     for axis in axes:
+        _floors(axis, floors)
+        if marks:
+            axis.plot([], [], "o", mfc="white", color=GREY, markersize=8, label="burn-in ends")
         if axis.get_xscale() == "log":
             seen = [seconds for curve in curves for seconds, rmse, _ in curve if rmse <= top]
             axis.set_xlim(left=0.7 * min(seconds for seconds in seen if seconds > 0))
