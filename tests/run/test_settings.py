@@ -62,7 +62,7 @@ def test_hyper_parameters_reach_the_prior(settings, prior):
          "(--prior wishart), or leave it out"),
         ({"beta_0": 2.0}, 'beta_0 does nothing with prior="wishart-bias": add prior="gamma" '
          "(--prior gamma), or leave it out"),
-        ({"nu_0": 3, "prior": "wishart"}, "nu_0 (--nu0) must be above 3, the columns of a row "
+        ({"nu_0": 3, "prior": "wishart"}, "nu_0 (--nu0) must be above 3, the number of columns "
          "less one, not 3"),
         ({"nu_0": 4}, "nu_0 (--nu0) must be above 4, the number of columns less one, not 4"),
         ({"W_0": None}, "W_0 must be a positive number, not None"),
