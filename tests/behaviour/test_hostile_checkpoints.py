@@ -25,6 +25,7 @@ CHECKPOINTS = {
     "users of another shape": ("users", lambda a: a[:-1].copy()),
     "items not finite": ("items", set_at((0, 0), NAN)),
     "precisions negative": ("user_lambda", lambda a: -a),
+    "errors not finite": ("train_rmse", set_at(0, NAN)),
     "another type": ("items", lambda a: a.astype(np.float64)),
     "probes of other length": ("keeping_expected", lambda a: a[:-1].copy()),
 }
@@ -37,6 +38,7 @@ PLAIN = {
     "batches elsewhere": lambda c: c.update(batches=[["../../run", "0" * 64, 1]]),
     "batches of another form": lambda c: c.update(batches=[["draws"]]),
     "errors below zero": lambda c: c["chain"].update(epoch_sse=-1.0),
+    "burn-in ended below zero": lambda c: c["chain"]["keeping"].update(first=-1),
     "no keeping": lambda c: c["chain"].update(keeping={}),
     "visits below zero": lambda c: c["chain"]["state"].update(visits=[[0, -1]]),
     "a list of listeners": lambda c: c["chain"].update(listeners=[]),

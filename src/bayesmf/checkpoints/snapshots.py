@@ -26,6 +26,7 @@ from bayesmf.model.refs import Fetch, Pieces, shape_of, whole
 from bayesmf.storage.contents import (
     ANY,
     ASCENDING,
+    FINITE,
     FLAG,
     NUMBER,
     POSITIVE,
@@ -264,7 +265,7 @@ def check_snapshot(meta: dict[str, Any], most_room: int) -> None:
     chain, state, keeping = meta["chain"], meta["chain"]["state"], meta["chain"]["keeping"]
     visits = [number for pair in state["visits"] for number in pair]
     counts = [chain[name] for name in ("t", "epoch", "kept", "ratings_read", "epoch_count")]
-    sums = state["sse"], chain["epoch_sse"], chain["seconds"]
+    sums = state["sse"], chain["epoch_sse"], chain["seconds"], keeping.get("first", 0)
     if min(*counts, *sums, *visits, meta["room"]) < 0 or meta["room"] > most_room:
         raise ValueError("meta has a negative count or sum, or too much room")
     every = keeping.get("every", 1)
@@ -325,7 +326,7 @@ class SnapshotRules:
     def _traces(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Expected]:
         """Rules for traces of errors and predictions: any length, the same for all of a kind."""
         expected = {
-            name: Expected("f8", (arrays[name].size,), ANY)
+            name: Expected("f8", (arrays[name].size,), FINITE)
             for name in ("train_rmse", "validation_rmse")
         }
         for name in ("keeping_at", "keeping_probed_at"):
