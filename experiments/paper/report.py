@@ -236,14 +236,15 @@ def _opening(about: Mapping[str, Any], settings: ExperimentSettings) -> str:
     return (
         '# The experiments of "Large-Scale Distributed Bayesian Matrix Factorization using '
         'Stochastic Gradient MCMC", run again\n\n'
-        f"{about['training ratings']:,} ratings to learn from and {about['test ratings']:,} to "
-        f"predict, by {about['users']:,} users of {about['items']:,} items: "
+        f"{about['training ratings']:,} training ratings and {about['test ratings']:,} test "
+        f"ratings of {about['users']:,} users and {about['items']:,} items: "
         f"{settings.source.title}. Settings: `{settings.settings}`; {seeds}. {about['date']}, "
         f"{about['machine']}.\n\n"
-        "Every number below is in a CSV file beside this one: [runs](runs.csv), "
+        "All numbers below are in CSV files in the same folder: [runs](runs.csv), "
         "[means over seeds](summary.csv), [settings](settings.csv), [claims](claims.csv), and one "
-        "for each figure. Where there are several seeds, a number is their mean, with the range: a "
-        "seed has data of its own, so gains, which are of the same data, vary less than errors."
+        "for each figure. With several seeds a number is their mean, with the lowest and the "
+        "highest in brackets. Each seed has its own data, on which all algorithms are compared: "
+        "gains therefore vary less between seeds than errors."
     )
 
 
@@ -257,9 +258,9 @@ def _verdicts(verdicts: Sequence[Verdict]) -> str:
     rules = _table("claim", "holds if")
     rules += [f"| {one.claim} | {one.rule} |" for one in verdicts if one.rule]
     holds = (
-        "A claim holds if it does by its rule for every seed that was tested, and does not hold if "
-        "for none even in part. The errors of SGD and DSGD are their lowest, as of one who stops "
-        "them by the test ratings: that favours them. Rules:"
+        "A claim holds if its rule is met for every seed that was tested. It does not hold if no "
+        "seed meets the rule even in part; otherwise it holds in part. SGD and DSGD count with "
+        "their lowest error, as if stopped by the test ratings, which favours them. Rules:"
     )
     return _section(
         "Claims of the paper, and results",
@@ -312,17 +313,18 @@ def _convergence(groups: Groups, settings: ExperimentSettings, datasets: Sequenc
     return _section(
         f"Accuracy against time (Figures 3 and 4), D = {groups[0][0]['plan']['n_factors']}",
         "![RMSE against time](convergence.png)",
-        "Samplers are shown by one chain up to the mark, where burn-in ends, and then by the "
-        f"average over the draws of all chains. Seconds are {settings.links.clock}. Points: "
-        "[convergence.csv](convergence.csv).",
+        "The curve of a sampler is the RMSE of one chain's state until burn-in ends, at the mark, "
+        "and then that of the average over the draws of all chains. Seconds are "
+        f"{settings.links.clock}. Points: [convergence.csv](convergence.csv).",
         "![Both estimators, and the RMSE by draws](averages.png)" if _averaged(groups) else None,
-        "The printed estimator averages U.V + a + b over the draws; the exact one integrates users "
-        "out, given V, in one of four draws of a chain. The curves count the seconds that each "
-        "takes. On the right the printed one against the number of draws; thinned, of C chains "
-        "every C-th draw counts, so that there are as many over the same time as of one chain. "
-        "`bayesmf` has the exact one alone.",
-        f"Biases of users and items alone have {_biases(datasets):.4f}.",
-        f"The ratings' noise is {floors['noise']:.4f}; an estimator that knows the true rows "
+        "The printed estimator averages U.V + a + b over all draws. The exact estimator uses every "
+        "fourth draw of a chain, and integrates users out given V; with Gibbs it averages the "
+        "conditional means of all draws. Curves include the seconds that the estimator takes. The "
+        "right panel shows the printed estimator against the number of "
+        'draws; "thinned" uses every C-th draw of C chains, as many draws as one chain has in the '
+        "same time. `bayesmf` has only the exact estimator.",
+        f"Biases of users and items alone have an RMSE of {_biases(datasets):.4f}.",
+        f"The noise of the ratings is {floors['noise']:.4f}; an estimator that knows the true rows "
         f"of one side could reach {floors['bound']:.4f}." if floors else None,
         _by_trial(_summary(groups), RMSE | EXACT),
         *failed,
@@ -333,9 +335,10 @@ def _chains(groups: Groups) -> str:
     return _section(
         "Chains and workers (Figure 5)",
         "![RMSE against time by the number of chains](chains.png)",
-        "DSGLD-1 has the squares of DSGLD-S, each a group of its own with a chain. The printed "
-        "steps are those found for as many workers as above; the paper's v multiplies the step of "
-        "DSGLD-S by the blocks of a group, so more workers also have longer steps. Points: "
+        "DSGLD-1 has the blocks of DSGLD-S, but each block is a group by itself, and there are as "
+        "many chains as blocks. All numbers of workers have the printed steps, which are for 9 "
+        "(Netflix) or 16 workers (Yahoo). The paper's v multiplies the step of DSGLD-S by the "
+        "number of blocks in a group, so with more workers steps are longer. Points: "
         "[chains.csv](chains.csv).",
         _by_trial(_summary(groups), RMSE | {"step": ("step_size", ".3g")}),
     )
@@ -349,11 +352,12 @@ def _packets(rows: Sequence[Row]) -> str:
                "MB, workers": ("node_megabytes", ".3g")}  # fmt: skip
     return _section(
         "Packets of a round",
-        "Rows that the paper's protocol sends to workers in a round, counted block by block, for "
-        "one chain and for all, beside L + M of DSGLD-S and L + SM of DSGLD-C; MB of these rows "
-        "both ways; and MB that the engine moved in a round of all chains, over the server's link "
-        "both ways and over those of workers the larger way, where rows of one side stay with "
-        "workers: [packets.csv](packets.csv).",
+        "Rows that the server sends to workers in a round by the paper's protocol, counted block "
+        "by block, for one chain and for all chains. The column `as printed` has L + M for DSGLD-S "
+        "and L + SM for DSGLD-C, `MB of rows` the size of the rows of all chains, sent there and "
+        "back. The last two columns are what our engine moved in a round of all chains: over the "
+        "link of the server, in both directions, and over the links of workers, in the direction "
+        "with more. In our engine rows of one side stay with workers: [packets.csv](packets.csv).",
         _by_trial(rows, columns),
     )
 
@@ -373,8 +377,9 @@ def _dimension(rows: Sequence[Row], paper: Sequence[Row]) -> str:
     return _section(
         "Latent features (Figure 6 a, b, and Table 3)",
         "![RMSE against D](dimension.png)",
-        "RMSE, and below it the relative improvement RI(x) = (r_d - r_x) / r_d over the DSGLD of "
-        "the paper's table; of SGD and DSGD the lowest: [dimension.csv](dimension.csv)."
+        "RMSE at the end, for SGD and DSGD the lowest, and below it the relative improvement "
+        "RI(x) = (r_d - r_x) / r_d. r_d is the RMSE of the DSGLD in the paper's table, r_x that of "
+        "algorithm x; RI is negative where x is less accurate: [dimension.csv](dimension.csv)."
         + (" The paper's numbers: [paper.csv](paper.csv)." if paper else ""),
         _by_dimension({
             "": (rows, with_gain(rows)), ", paper": (paper, with_gain(paper)),
@@ -393,8 +398,9 @@ def _cost(rows: Sequence[Row], paper: Sequence[Row]) -> str:
     return _section(
         "Seconds for a draw (Figure 6 c)",
         "![Seconds for a draw against D](cost.png)",
-        "A draw is one pass or sweep of any chain, ten rounds with the printed settings. Seconds "
-        "are from the end of the first pass on, without the start: [cost.csv](cost.csv).",
+        "A draw takes ten rounds of a chain with the printed settings, otherwise one pass; with "
+        "Gibbs one sweep. Seconds are counted from the end of the first pass, so the start is not "
+        "included: [cost.csv](cost.csv).",
         f"The paper counts samples: {samples} ([paper.csv](paper.csv))." if timed else None,
         _by_dimension({
             "": (rows, _entry("seconds_per_draw", ".3g")),
@@ -435,9 +441,9 @@ def _method(
         "tuned": "Steps and SGD's regularisation and number of passes were found on a validation "
         "split of the training ratings of the first seed ([tuned.json](tuned.json), trials in "
         "[search.csv](search.csv)); ratings are scaled to variance one, tau is drawn, and the "
-        "noise of a visit is matched to its probability. Samplers were judged by their error "
-        "alone, by which long steps win: what they draw can be hotter than the posterior, fit for "
-        "an average and not for intervals.",
+        "noise of an update is divided by the probability that its row is in the mini-batch. The "
+        "settings of samplers were chosen by RMSE alone, which favours long steps: their draws can "
+        "vary more than the posterior, good for an average but not for intervals.",
     }[settings.settings]
     names = ", ".join(f"`{rule}`" for rule in rules)
     times = TIMES.get(settings.source.model, {}).items()
@@ -448,10 +454,10 @@ def _method(
     return _section(
         "How it was done",
         f"{how}{burn_in} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of "
-        "one machine; `bayesmf` is what the library does when nothing is set. Each run ends with "
-        f"its budget of {settings.budget:g} s by its own clock{longer}, or its passes. The clock "
-        f"is {settings.links.clock}. {about['trials']:,} trials took "
-        f"{about['seconds of computing']:,} s here, {about['seconds of compiling']:,} s of "
+        "one machine; `bayesmf` is the library with its default settings. Each run ends after "
+        f"{settings.budget:g} s of its own clock{longer}, or after the given number of passes. The "
+        f"clock is {settings.links.clock}. On this machine {about['trials']:,} trials took "
+        f"{about['seconds of computing']:,} s of computing, {about['seconds of compiling']:,} s of "
         f"compiling, and at most {about['peak memory in MB']:,} MB "
         "([settings.csv](settings.csv)).",
         *_settings_of_runs(results[0].all(), settings.dimensions[0]),
@@ -464,8 +470,8 @@ def _settings_of_runs(records: Sequence[Record], d: int) -> tuple[str, str]:
                "regularisation": ("regularization", "g")}  # fmt: skip
     rows = [row for row in map(tables.run_row, records) if row["D"] == d and row["batch_size"]]
     text = (
-        f"Settings at D = {d}; a pace is times the default step, and a printed step is multiplied "
-        "by the blocks that a chain updates together: [runs.csv](runs.csv)."
+        f"Settings at D = {d}. Pace is the step in multiples of the default step. Printed steps "
+        "are multiplied by the number of blocks in a group: [runs.csv](runs.csv)."
     )
     return text, "\n".join(dict.fromkeys(_by_trial(rows, columns).splitlines()))
 
