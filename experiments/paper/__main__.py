@@ -29,13 +29,14 @@ def parser() -> options.Parser:
     out = command.command(
         "paper",
         "Run the experiments of the paper: figures, tables, and a verdict on each claim. "
-        "convergence: Figures 3 and 4. chains: Figure 5. dimension: Figure 6 a, b, and the table. "
-        "cost: Figure 6 c. all: the four. search: step sizes for --settings tuned, on a validation "
-        "split; the others make it where it is missing. On a part of the paper's data mini-batches "
-        "are that part of the printed ones, and so are the simulated latency and the server's "
-        "seconds; bandwidth grows and beta_0 shrinks with the items. Burn-in ends at the printed "
-        "RMSE on the paper's data, elsewhere at 80% of DSGD's fall. Trials are stored in DIR and "
-        "reused.",
+        "EXPERIMENT is convergence (Figures 3 and 4), chains (Figure 5), dimension (Figure 6 a, b, "
+        "and Table 3), cost (Figure 6 c), all of these four, or search (step sizes for --settings "
+        "tuned, on a validation split; the others search if that was not done). On a part of the "
+        "paper's data, mini-batches, simulated latency and the server's seconds are multiplied by "
+        "that part of the ratings, beta_0 by the part of the items, and the bandwidth by the "
+        "second over the first. Burn-in ends at the printed RMSE on the paper's data, elsewhere at "
+        "80% of DSGD's fall from the RMSE of the mean rating to its lowest. Trials are stored in "
+        "DIR and reused.",
         "all --data synthetic:netflix --scale 0.01 --seeds 0 1 2 --out report",
         "convergence --data ml-1m --out report",
     )
@@ -45,12 +46,12 @@ def parser() -> options.Parser:
         help="folder of Netflix, Yahoo! Music R2 or MovieLens, a file of ratings, or "
         "synthetic:SHAPE (synthetic:netflix)")  # fmt: skip
     add("--scale", type=options.positive, default=None, metavar="X",
-        help="part of the users (1; synthetic 0.01)")  # fmt: skip
+        help="part of the users, with their ratings (1; synthetic 0.01)")  # fmt: skip
     add("--budget", type=options.positive, default=60.0, metavar="SECONDS",
         help="seconds of each trial, by its own clock; with Yahoo's settings twice as many for 60 "
         "factors, three times for 100 (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="most epochs of each chain (as many as the budget allows; tuned 40)")  # fmt: skip
+        help="largest number of epochs of a chain (what the budget allows; tuned 40)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
     add("--settings", choices=("paper", "tuned"), default="paper",
@@ -58,17 +59,20 @@ def parser() -> options.Parser:
     add("--burn-in", type=options.positive, metavar="RMSE",
         help="mean RMSE of all chains that ends burn-in, with the paper's settings")  # fmt: skip
     add("--beta-0", type=options.positive, metavar="B",
-        help="Gamma rate of SGLD and DSGLD, with the paper's settings (300, less for fewer "
+        help="beta_0 of SGLD and DSGLD, with the paper's settings (300 times the part of the "
         "items)")  # fmt: skip
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
-        help="factors; of dimension and cost all, of others the first (30 60 100)")  # fmt: skip
+        help="factors: dimension and cost use all, others the first (30 60 100)")  # fmt: skip
     add("--ray-address", metavar="A", help="run workers on a Ray cluster; else they are simulated")
     add("--latency", type=milliseconds, metavar="MS",
         help=f"latency of simulated links, one way ({LATENCY:g})")  # fmt: skip
     add("--bandwidth", type=options.positive, metavar="GBIT",
         help=f"bandwidth of the simulated server's link ({BANDWIDTH:g})")  # fmt: skip
     add(
-        "--jobs", type=options.whole(1), metavar="J", help="trials side by side (one for each core)"
+        "--jobs",
+        type=options.whole(1),
+        metavar="J",
+        help="trials at the same time (one for each core)",
     )
     add("--seeds", type=options.whole(0), nargs="+", default=[0], metavar="N",
         help="seeds of the data, or of their split, and of the chains (0)")  # fmt: skip

@@ -190,7 +190,7 @@ def as_fast_as_dsgd(model: str, found: Results) -> Finding:
         fast.append(own is not None and other is not None and own <= AS_FAST * other)
         parts.append(f"{{{name}_rmse:.4f}} after {{{name}_dsgld:.3g}} and {{{name}_dsgd:.3g}} s")
     because = (
-        f"a quarter, half and all of DSGD's fall, {_name(pair[0])} and DSGD: {'; '.join(parts)}"
+        f"to a quarter, half and all of DSGD's fall, {_name(pair[0])} and DSGD: {'; '.join(parts)}"
     )
     return of_all(*fast), because, figures
 
@@ -252,7 +252,8 @@ def spread_of_chains(model: str, found: Results) -> Finding:
     if not spreads:
         raise NotTestedError("no errors of several chains during burn-in")
     worst = max(value or 0.0 for value in spreads.values())
-    return of_size(-worst, -SPREAD, -LARGE_SPREAD), f"of the RMSE: {_said(spreads, '.2%')}", spreads
+    because = f"standard deviation over RMSE: {_said(spreads, '.2%')}"
+    return of_size(-worst, -SPREAD, -LARGE_SPREAD), because, spreads
 
 
 def fall_after_burn_in(model: str, found: Results) -> Finding:
@@ -272,7 +273,7 @@ def fall_after_burn_in(model: str, found: Results) -> Finding:
         raise NotTestedError("DSGLD-S or DSGLD-C has no errors after the end of burn-in")
     steep = [falls[n] > max(STEEP * (states[f"{n} state"] or 0.0), 0.0) for n in DISTRIBUTED]
     rivals = [fall for name, fall in falls.items() if name == "SGLD" or model == "netflix"]
-    because = f"falls of averages: {_said({**falls}, '.2%')}; of a chain: {_said(states, '.2%')}"
+    because = f"averages fall by {_said({**falls}, '.2%')}; a chain by {_said(states, '.2%')}"
     largest = falls["DSGLD-C"] >= max(rivals, default=0.0)
     return of_all(*steep, largest), because, {**falls, **states}
 
@@ -297,9 +298,9 @@ def many_chains(model: str, found: Results) -> Finding:
     figures: Figures = {"draws": draws, "one": own, "many": spread, "gain": own / spread - 1}
     figures |= {"first": first, "gain_first": own / first - 1}
     because = (
-        f"after {{draws:.0f}} draws SGLD's chain is at {{one:.4f}}; {n_chains(many)} chains are at "
-        "{many:.4f} after as many in about the same time ({gain:+.2%}), and at {first:.4f} after "
-        "their first as many ({gain_first:+.2%})"
+        f"after {{draws:.0f}} draws SGLD's chain is at {{one:.4f}}; as many of "
+        f"{n_chains(many)} chains give {{many:.4f}} if spread over about the same time "
+        "({gain:+.2%}), and {first:.4f} if they are the first ones ({gain_first:+.2%})"
     )
     return of_all(*(CONVERGED * error <= own for error in (spread, first))), because, figures
 
@@ -311,7 +312,7 @@ def together(experiment: str, names: Sequence[str], model: str, found: Results) 
     half = min(shown(one["trace"])[-1][0] for one in runs) / 2
     then = [rmse for one in runs if (rmse := _at(one, half)) is not None] or [1.0]
     gap, before = (max(values) / min(values) - 1 for values in (ends, then))
-    because = "they end within {gap:.2%} of each other, at half the time they are within {half:.2%}"
+    because = "they end within {gap:.2%} of each other; at half of the time it is {half:.2%}"
     similar = gap <= SIMILAR and gap <= max(before, CONVERGED - 1)
     return (
         HOLDS if similar else PART if gap < before else NOT,
@@ -337,7 +338,7 @@ def more(name: str, model: str, found: Results) -> Finding:
     times = _times(runs, goal)
     known = [float("inf") if seconds is None else seconds for seconds in times.values()]
     steadily = all(b <= a for a, b in pairwise(known)) and known[-1] < known[0]
-    because = f"to the {{rmse:.4f}} of the first: {_said(times, '.3g', ' s')}; the last ends at "
+    because = f"to {{rmse:.4f}}, as the first ends: {_said(times, '.3g', ' s')}; the last ends at "
     figures = {"rmse": goal, "last": last, **times}
     return of_all(steadily, last < _end(runs[0])), because + "{last:.4f}", figures
 
