@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from experiments.paper.experiments import ExperimentSettings
 
 LATENCY, BANDWIDTH = 0.5, 10.0
-EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all", "search")
+EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all")
 
 
 def parser() -> options.Parser:
@@ -30,8 +30,7 @@ def parser() -> options.Parser:
         "paper",
         "Run the experiments of the paper: figures, tables, and a verdict on each claim. "
         "EXPERIMENT is convergence (Figures 3 and 4), chains (Figure 5), dimension (Figure 6 a, b, "
-        "and Table 3), cost (Figure 6 c), all of these four, or search (step sizes for --settings "
-        "tuned, on a validation split; the others search if that was not done). On a part of the "
+        "and Table 3), cost (Figure 6 c), or all of these. On a part of the "
         "paper's data, mini-batches, simulated latency and the server's seconds are multiplied by "
         "that part of the ratings, beta_0 by the part of the items, and the bandwidth by the "
         "second over the first. Burn-in ends at the printed RMSE on the paper's data, elsewhere at "
@@ -51,15 +50,13 @@ def parser() -> options.Parser:
         help="seconds of each trial, by its own clock; with Yahoo's settings twice as many for 60 "
         "factors, three times for 100 (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="largest number of epochs of a chain (what the budget allows; tuned 40)")  # fmt: skip
+        help="largest number of epochs of a chain (what the budget allows)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
-    add("--settings", choices=("paper", "tuned"), default="paper",
-        help="as printed, or step sizes found on a validation split (paper)")  # fmt: skip
     add("--burn-in", type=options.positive, metavar="RMSE",
-        help="mean RMSE of all chains that ends burn-in, with the paper's settings")  # fmt: skip
+        help="mean RMSE of all chains that ends burn-in")  # fmt: skip
     add("--beta-0", type=options.positive, metavar="B",
-        help="beta_0 of SGLD and DSGLD, with the paper's settings (300 times the part of the "
+        help="beta_0 of SGLD and DSGLD (300 times the part of the "
         "items)")  # fmt: skip
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
         help="factors: dimension and cost use all, others the first (30 60 100)")  # fmt: skip
@@ -96,10 +93,6 @@ def run(args: argparse.Namespace) -> None:
     _make_folder(settings.out)
     with during("making the data"):
         every = [settings.of_seed(seed) for seed in settings.seeds]
-    settings = _tuned(settings, every[0], args)
-    if args.experiment == "search":
-        return _print_search(settings, args)
-    every = [(replace(one, tuned=settings.tuned), dataset) for one, dataset in every]
     if args.experiment != "cost":
         every = with_burn_in(every)
     jobs = {
@@ -135,9 +128,6 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
 
     scale = args.scale or (0.01 if args.data.startswith("synthetic:") else 1.0)
     grid_and_chains("DSGLD-S", args.workers)  # refuses a number that is not a square
-    for name, value in (("--burn-in", args.burn_in), ("--beta-0", args.beta_0)):
-        if value is not None and args.settings == "tuned":
-            raise InputError(f"{name} does nothing with --settings tuned, which has its own")
     jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock
@@ -149,10 +139,9 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
     return ExperimentSettings(
         source=DataSource.parse(args.data, scale, args.seeds[0]),
         out=as_path(args.out),
-        settings=args.settings,
         # Floats always: a run's name is a hash of them, and 60 is the same as 60.0.
         budget=float(args.budget),
-        epochs=float(args.epochs or EPOCHS[args.settings]),
+        epochs=float(args.epochs or EPOCHS),
         workers=args.workers,
         links=Links(latency * 1e-3, bandwidth * 1.25e8, args.ray_address),
         seeds=tuple(dict.fromkeys(args.seeds)),
@@ -161,27 +150,6 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
         burn_in=args.burn_in,
         beta_0=args.beta_0,
     )
-
-
-def _tuned(
-    settings: ExperimentSettings, first: tuple[ExperimentSettings, Any], args: argparse.Namespace
-) -> ExperimentSettings:
-    """Settings with step sizes of tuned.json, which is made on the first seed where missing."""
-    from experiments.paper.experiments import Job
-    from experiments.paper.search import first_trials, keep, kept, search
-    from experiments.paper.tables import run_row, write_csv
-
-    # What is timed for three passes needs no good steps.
-    if args.experiment == "cost" or (settings.settings == "paper" and args.experiment != "search"):
-        return settings
-    if args.experiment != "search" and (known := kept(settings)) is not None:
-        return replace(settings, tuned=known)
-    jobs = [Job(one, *first) for one in first_trials(*first)]
-    _announce("search for steps on a validation split", jobs, settings)
-    found, trials = search(*first)
-    keep(found, settings)
-    write_csv(settings.out / "search.csv", [run_row(record) for record in trials])
-    return replace(settings, tuned=found)
 
 
 def _announce(what: str, jobs: Any, settings: ExperimentSettings) -> None:
@@ -205,18 +173,6 @@ def _make_folder(out: Path) -> None:
     known = any((out / "data").glob("*study-*")) or inside >= {"report.md", "runs"}
     if not known and inside - {"data"} | {one.name for one in (out / "data").glob("*")}:
         raise InputError(f"--out {out} holds other files: give a new folder, or that of a report")
-
-
-def _print_search(settings: ExperimentSettings, args: argparse.Namespace) -> None:
-    if args.json:
-        print_json({"tuned": settings.tuned})
-        return
-    facts = [
-        (f"{name}, D = {d}", ", ".join(f"{key} {value:.4g}" for key, value in found.items()))
-        for name, by_dimension in settings.tuned.items()
-        for d, found in by_dimension.items()
-    ]
-    print_facts([*facts, ("saved", str(settings.out / "tuned.json"))])
 
 
 def _print_results(

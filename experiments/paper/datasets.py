@@ -32,7 +32,7 @@ PAPER_RATINGS = {"netflix": 80_384_405, "yahoo": 699_640_226}
 PAPER_ITEMS = {"netflix": 17_770, "yahoo": 136_736}
 TEST_SHARE = {"netflix": 0.2, "yahoo": 18_231_790 / 717_872_016}
 NAMES = {"netflix": "Netflix", "yahoo": "Yahoo! Music", "yahoo-r2": "Yahoo! Music"}
-VALIDATION = 0.05  # of the training ratings, where settings are searched for
+VALIDATION = 0.05  # of the training ratings, by which the ridge of biases alone is chosen
 
 
 @dataclass(frozen=True)
@@ -117,28 +117,24 @@ class Dataset:
         """Number of items, as a part of those of the paper's data."""
         return min(1.0, self.n_items / PAPER_ITEMS[self.source.model])
 
-    def shape(self, validating: bool = False) -> DataShape:
-        """Sizes of the ratings that a run is trained on."""
-        n = len(self.parts["train"][0]) + (not validating) * len(self.parts["validation"][0])
+    def shape(self) -> DataShape:
+        """Sizes of the training ratings."""
+        n = sum(len(self.parts[name][0]) for name in ("train", "validation"))
         return DataShape(n, self.n_users, self.n_items, 1.0)
 
-    def train(self, validating: bool) -> Ratings:
-        """All training ratings, or without those that settings are searched with."""
-        names = ("train",) if validating else ("train", "validation")
-        user, item, rating = (
-            np.concatenate([self.parts[name][k] for name in names]) for k in range(3)
-        )
-        return Ratings(user, item, rating)
+    def train(self) -> Ratings:
+        """All training ratings."""
+        parts = zip(self.parts["train"], self.parts["validation"], strict=True)
+        return Ratings(*(np.concatenate(columns) for columns in parts))
 
-    def mean_rmse(self, validating: bool = False) -> float:
-        """Test error of the mean training rating."""
-        rating = self.held_out(validating).rating.astype(np.float64)
-        center = float(np.mean(self.train(validating).rating, dtype=np.float64))
-        return float(np.sqrt(np.mean((rating - center) ** 2)))
-
-    def held_out(self, validating: bool) -> Ratings:
+    def test(self) -> Ratings:
         """The ratings that errors are measured on."""
-        return Ratings(*(np.array(x) for x in self.parts["validation" if validating else "test"]))
+        return Ratings(*(np.array(x) for x in self.parts["test"]))
+
+    def mean_rmse(self) -> float:
+        """Test error of the mean training rating."""
+        center = float(np.mean(self.train().rating, dtype=np.float64))
+        return float(np.sqrt(np.mean((self.test().rating.astype(np.float64) - center) ** 2)))
 
 
 def load_dataset(source: DataSource, folder: Path) -> Dataset:

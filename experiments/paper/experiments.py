@@ -25,7 +25,6 @@ from experiments.paper.presets import (
     FALL,
     SINGLE,
     TIMES,
-    Tuned,
     make_plan,
 )
 from experiments.paper.trials import Links, TrialSpec, best_rmse, perform, stored
@@ -48,14 +47,12 @@ class ExperimentSettings:
 
     source: DataSource
     out: Path
-    settings: str = "paper"
     budget: float = 60.0
-    epochs: float = EPOCHS["paper"]
+    epochs: float = EPOCHS
     workers: int = 9
     links: Links = field(default_factory=Links)
     seeds: Sequence[int] = (0,)
     jobs: int = 1
-    tuned: Tuned = field(default_factory=dict)
     dimensions: Sequence[int] = DIMENSIONS
     burn_in: float | None = None
     beta_0: float | None = None  # by default the printed 300, in proportion to the items
@@ -84,7 +81,6 @@ def spec(
     n_factors: int | None = None,
     workers: int | None = None,
     epochs: float | None = None,
-    validating: bool = False,
 ) -> TrialSpec:
     """One algorithm of an experiment."""
     # What is only timed needs no end of burn-in.
@@ -95,24 +91,22 @@ def spec(
         algorithm,
         n_workers,
         d,
-        settings.settings,
         model=settings.source.model,
-        shape=dataset.shape(validating),
+        shape=dataset.shape(),
         share=dataset.share,
         # The precisions of fewer rows have a rate in proportion.
         beta_0=settings.beta_0 or BETA_0_SGLD * dataset.item_share,
         epochs=epochs or settings.epochs,
         burn_in=None if until is None else f"mean-rmse:{until:.6g}",
-        tuned=settings.tuned,
     )
     short = epochs if algorithm == "bayesmf" else None
     compared = (
         algorithm in ALGORITHMS and algorithm != "bayesmf" and epochs is None
-        and d == first and n_workers == settings.workers and not validating
+        and d == first and n_workers == settings.workers
     )  # fmt: skip
     seconds = settings.budget * TIMES.get(settings.source.model, {}).get(d, 1.0)
     return TrialSpec(
-        dataset.digest, plan, settings.links, seconds, settings.seed, validating, short,
+        dataset.digest, plan, settings.links, seconds, settings.seed, epochs=short,
         exact=compared,
     )  # fmt: skip
 
@@ -161,14 +155,14 @@ def with_burn_in(
     jobs = [
         Job(spec(settings, dataset, "DSGD"), settings, dataset)
         for settings, dataset in every
-        if settings.settings == "paper" and settings.burn_in is None
+        if settings.burn_in is None
         and not (settings.source.of_paper and settings.source.scale == 1)
-    ]  # fmt: skip
+    ]
     records = perform_all(jobs, "DSGD, which sets the end of burn-in")
     ends = {job.settings.seed: _end(job.dataset, records[job.spec.key]) for job in jobs}
     out = []
     for settings, dataset in every:
-        if settings.settings == "paper" and settings.burn_in is None:
+        if settings.burn_in is None:
             until = ends.get(settings.seed, BURN_IN[settings.source.model])
             settings = replace(settings, burn_in=until)
         out.append((settings, dataset))

@@ -1,14 +1,10 @@
-"""The algorithms of the paper, and their settings: as printed, or found on a validation split.
+"""The algorithms of the paper with the settings of Section 4.2 and Appendix A.
 
-| | |
-|---|---|
-| `paper` | Section 4.2 and Appendix A, mini-batches in proportion to the data |
-| `tuned` | ratings of variance one, tau drawn, matched noise; steps found by `search` |
+Mini-batches are in proportion to the data. `bayesmf` is the library with nothing set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
@@ -25,7 +21,7 @@ OPTIMISERS = ("SGD", "DSGD")
 MCMC = ("SGLD", "DSGLD-S", "DSGLD-C")
 GIBBS_CORES = 12  # of the one machine that Gibbs had
 # Of each chain at most: as printed all algorithms have the same time, which ends them.
-EPOCHS = {"paper": 10_000.0, "tuned": 40.0}
+EPOCHS = 10_000.0
 # Times as much time for more factors (Figure 6): 100,000 to 300,000 s.
 TIMES = {"yahoo": {60: 2.0, 100: 3.0}}
 
@@ -49,9 +45,6 @@ SGD_EPOCHS = 5  # of Gibbs, to be near a MAP state
 # 2 until then: on 1% of Netflix's shape the lowest of a chain with 100 factors is at 81%.
 FALL = 0.8
 TAU, BETA_0_SGLD, INITIAL_PRECISION, DECAY = 2.0, 300.0, 2.0, 0.51
-
-# By algorithm and number of factors.
-Tuned = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -90,64 +83,40 @@ def make_plan(
     algorithm: str,
     workers: int,
     n_factors: int,
-    settings: str,
     *,
     model: str,
     shape: DataShape,
     share: float,
     beta_0: float = BETA_0_SGLD,
-    epochs: float = EPOCHS["paper"],
+    epochs: float = EPOCHS,
     burn_in: float | str | None = None,
-    tuned: Tuned | None = None,
 ) -> TrialPlan:
-    """The plan of an algorithm under the settings of a name.
+    """The plan of an algorithm.
 
     `shape` are the ratings that the run is trained on, `share` their part of the paper's data;
     `beta_0` is that of SGLD and DSGLD.
     """
     if algorithm == "bayesmf":
         return TrialPlan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
-    as_printed = settings == "paper"
+    alone = algorithm in ("SGD", "SGLD") or workers == 1
     base = TrialPlan(
-        algorithm, workers, n_factors, {}, "gamma", TAU if as_printed else None, 1.0,
-        not as_printed, workers == 1,
-    )  # fmt: skip
+        algorithm, 1 if alone else workers, n_factors, {}, "gamma", TAU, 1.0, False, alone
+    )
     if algorithm == "Gibbs":
         # Every sweep after SGD counts, as fresh draws of both sides.
-        rule: Any = Gibbs(
-            epochs=epochs, burn_in=0, overrelax=0.0, n_stripes=48, sgd_epochs=SGD_EPOCHS
-        )
+        gibbs = Gibbs(epochs=epochs, burn_in=0, overrelax=0.0, n_stripes=48, sgd_epochs=SGD_EPOCHS)
         return replace(
             base, workers=GIBBS_CORES, prior="wishart", shared_memory=True,
-            sampler=settings_dict(rule),
+            sampler=settings_dict(gibbs),
         )  # fmt: skip
-    grid, chains = grid_and_chains(algorithm, workers)
-    if algorithm in ("SGD", "SGLD"):
-        base = replace(base, workers=1, shared_memory=True)
-    if as_printed:
-        rule = _printed(algorithm, grid, chains, model, share, shape, epochs, burn_in)
-        own = 1.0 if isinstance(rule, SGD) else beta_0
-        return replace(base, beta_0=own, sampler=settings_dict(rule))
-    found: dict[str, Any] = dict(_for_dimension((tuned or {}).get(algorithm, {}), n_factors))
-    if parts := found.pop("mini_batches", None):
-        found["batch_size"] = max(1, round(shape.n_ratings / parts))
-    if algorithm in OPTIMISERS:
-        rule = SGD(grid=grid, **{"epochs": epochs, **found})
-    else:
-        found |= {"group_size": 1} if algorithm == SINGLE else {}
-        rule = SGLD(grid=grid, n_chains=chains, **{"epochs": epochs, **found})
-    return replace(base, sampler=settings_dict(rule))
-
-
-def _for_dimension(found: Mapping[str, Mapping[str, float]], n_factors: int) -> Mapping[str, float]:
-    """The settings found for this number of factors, or for the fewest."""
-    return found.get(str(n_factors)) or next(iter(found.values()), {})
+    rule = _printed(algorithm, workers, model, share, shape, epochs, burn_in)
+    own = 1.0 if isinstance(rule, SGD) else beta_0
+    return replace(base, beta_0=own, sampler=settings_dict(rule))
 
 
 def _printed(
     algorithm: str,
-    grid: tuple[int, int],
-    chains: int,
+    workers: int,
     model: str,
     share: float,
     shape: DataShape,
@@ -159,6 +128,7 @@ def _printed(
     The printed v sums to one over all blocks, which multiplies the drift by the blocks that are
     updated together: here the step is multiplied (docs/deviations.md).
     """
+    grid, chains = grid_and_chains(algorithm, workers)
     alone = algorithm in ("DSGLD-C", SINGLE)  # each block is a group
     step, kappa = STEPS[model]["DSGLD-C" if alone else algorithm]
     common: dict[str, Any] = {

@@ -163,7 +163,6 @@ def settings_rows(
         "training ratings": sum(len(dataset.parts[name][0]) for name in ("train", "validation")),
         "test ratings": len(dataset.parts["test"][0]),
         **{f"lowest error ({name})": value for name, value in _floors(datasets).items()},
-        "settings": settings.settings,
         "workers": settings.workers,
         "budget in seconds": settings.budget,
         "most passes": settings.epochs,
@@ -232,13 +231,13 @@ def _section(title: str, *parts: str | None) -> str:
 
 
 def _opening(about: Mapping[str, Any], settings: ExperimentSettings) -> str:
-    seeds = f"seed{'s' * (' ' in about['seeds'])} {about['seeds']}"
+    seeds = f"Seed{'s' * (' ' in about['seeds'])} {about['seeds']}"
     return (
         '# The experiments of "Large-Scale Distributed Bayesian Matrix Factorization using '
         'Stochastic Gradient MCMC", run again\n\n'
         f"{about['training ratings']:,} training ratings and {about['test ratings']:,} test "
         f"ratings of {about['users']:,} users and {about['items']:,} items: "
-        f"{settings.source.title}. Settings: `{settings.settings}`; {seeds}. {about['date']}, "
+        f"{settings.source.title}. {seeds}. {about['date']}, "
         f"{about['machine']}.\n\n"
         "All numbers below are in CSV files in the same folder: [runs](runs.csv), "
         "[means over seeds](summary.csv), [settings](settings.csv), [claims](claims.csv), and one "
@@ -435,16 +434,6 @@ def _method(
     rules = sorted({str(way["rule"]) for way in ways})
     by = {name: sum(way["by"] == name for way in ways) for name in ("rmse", "epochs", "never")}
     ended = ", ".join(f"{n} by `{name}`" for name, n in by.items() if n)
-    how = {
-        "paper": "Steps, tau, hyper-priors, mini-batches (in proportion to the data), rounds and "
-        "thinning are the paper's (Section 4.2, Appendix A).",
-        "tuned": "Steps and SGD's regularisation and number of passes were found on a validation "
-        "split of the training ratings of the first seed ([tuned.json](tuned.json), trials in "
-        "[search.csv](search.csv)); ratings are scaled to variance one, tau is drawn, and the "
-        "noise of an update is divided by the probability that its row is in the mini-batch. The "
-        "settings of samplers were chosen by RMSE alone, which favours long steps: their draws can "
-        "vary more than the posterior, good for an average but not for intervals.",
-    }[settings.settings]
     names = ", ".join(f"`{rule}`" for rule in rules)
     times = TIMES.get(settings.source.model, {}).items()
     longer = "".join(f" ({n:g} times with D = {d})" for d, n in times if d in settings.dimensions)
@@ -453,8 +442,10 @@ def _method(
         burn_in += " These are errors on the test ratings, as in the paper."
     return _section(
         "How it was done",
-        f"{how}{burn_in} Gibbs is the paper's, with full covariances, on {GIBBS_CORES} cores of "
-        "one machine; `bayesmf` is the library with its default settings. Each run ends after "
+        "Steps, tau, hyper-priors, mini-batches (in proportion to the data), rounds and thinning "
+        f"are the paper's (Section 4.2, Appendix A).{burn_in} Gibbs is the paper's, with full "
+        f"covariances, on {GIBBS_CORES} cores of one machine; `bayesmf` is the library with its "
+        "default settings. Each run ends after "
         f"{settings.budget:g} s of its own clock{longer}, or after the given number of passes. The "
         f"clock is {settings.links.clock}. On this machine {about['trials']:,} trials took "
         f"{about['seconds of computing']:,} s of computing, {about['seconds of compiling']:,} s of "
@@ -466,12 +457,12 @@ def _method(
 
 def _settings_of_runs(records: Sequence[Record], d: int) -> tuple[str, str]:
     """Settings of the mini-batch samplers with the fewest features, as a reader would set them."""
-    columns = {"step": ("step_size", "g"), "pace": ("pace", "g"), "mini-batch": ("batch_size", "g"),
+    columns = {"step": ("step_size", "g"), "mini-batch": ("batch_size", "g"),
                "regularisation": ("regularization", "g")}  # fmt: skip
     rows = [row for row in map(tables.run_row, records) if row["D"] == d and row["batch_size"]]
     text = (
-        f"Settings at D = {d}. Pace is the step in multiples of the default step. Printed steps "
-        "are multiplied by the number of blocks in a group: [runs.csv](runs.csv)."
+        f"Settings at D = {d}. Printed steps are "
+        "multiplied by the number of blocks in a group: [runs.csv](runs.csv)."
     )
     return text, "\n".join(dict.fromkeys(_by_trial(rows, columns).splitlines()))
 

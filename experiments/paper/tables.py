@@ -78,7 +78,6 @@ def run_row(record: Record) -> Row:
         "grid": str(sampler.get("grid", "")),
         "chains": n_chains(record),
         "step_size": sampler.get("step_size"),
-        "pace": sampler.get("pace"),
         "batch_size": sampler.get("batch_size"),
         "regularization": sampler.get("regularization"),
         "seed": record["seed"],

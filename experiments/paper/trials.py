@@ -88,7 +88,7 @@ class TrialSpec:
     links: Links
     seconds: float
     seed: int
-    validating: bool = False  # errors are those on the validation split
+    validating: bool = False  # always; in the names of stored trials
     epochs: float | None = None  # of `auto`, where no more are wanted
     exact: bool = False  # also the estimator with users integrated out
 
@@ -147,8 +147,8 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     plan, engine = spec.plan, make_links_engine(spec)
     own = plan.sampler is None  # the library's own way, with its own estimator
     sampler: Any = Auto(epochs=spec.epochs) if own else sampler_from(plan.sampler or {})
-    made = prepare(dataset.train(spec.validating), plan.standardize)
-    known = prepare_validation(dataset.held_out(spec.validating), made)
+    made = prepare(dataset.train(), plan.standardize)
+    known = prepare_validation(dataset.test(), made)
     at = known.pairs
     watched = Estimates.of(
         known,
@@ -174,7 +174,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
             raise
         failed = str(error)
     columns = own_trace(history) if own else watched.trace()
-    trace: Trace = {**columns, "start": dataset.mean_rmse(spec.validating)}
+    trace: Trace = {**columns, "start": dataset.mean_rmse()}
     if done and _burns_until(sampler) and all(trace["burning"]):
         errors = [rmse for rmse in trace["rmse"] if rmse is not None]
         lowest = f"the lowest RMSE of a chain was {min(errors):.4f}" if errors else "no error yet"

@@ -20,7 +20,6 @@ from cli_tools import command
 from experiments.paper import (
     experiments,
     figures,
-    search,
     tables,
     trials,
     verdicts,
@@ -48,7 +47,7 @@ from experiments.simulated import Simulated
 
 SMALL = (
     "--data", "synthetic:ml-100k", "--scale", "0.2", "--epochs", "5", "--dimensions", "2", "4",
-    "--workers", "4", "--settings", "paper", "--jobs", "1",
+    "--workers", "4", "--jobs", "1",
 )  # fmt: skip
 
 
@@ -107,26 +106,6 @@ def _by_epoch(record):
     )
 
 
-def test_the_search_looks_at_validation_ratings_alone(tmp_path, monkeypatch):
-    seen = []
-    real = trials._carry_out
-    monkeypatch.setattr(
-        trials, "_carry_out", lambda spec, dataset: seen.append(spec) or real(spec, dataset)
-    )
-    monkeypatch.setattr(search, "PACES", (1.0, 2.0))
-    monkeypatch.setattr(search, "REGULARIZATIONS", (4.0, 8.0))
-    monkeypatch.setattr(search, "SAMPLERS", ((4.0, 1.0), (8.0, 2.0)))
-    monkeypatch.setattr(search, "SEARCH_EPOCHS", 3.0)
-    small = [*SMALL[:4], "--epochs", "3", "--dimensions", "2", "4", "--workers", "4", "--jobs", "1"]
-    ran = command(main, "search", *small, "--out", tmp_path / "s", "--json")
-    found = ran.json["tuned"]
-    assert set(found) == {"SGD", "DSGD", "SGLD", "DSGLD-S", "DSGLD-C"}
-    assert all(spec.validating for spec in seen)
-    assert set(found["SGD"]) == {"2", "4"} and found["SGD"]["4"]["epochs"] <= 3
-    assert found["SGLD"]["2"] in ({"mini_batches": 4, "pace": 1}, {"mini_batches": 8, "pace": 2})
-    assert json.loads((tmp_path / "s" / "tuned.json").read_text()) == found
-
-
 def test_parts_do_not_overlap(tmp_path):
     dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.2), tmp_path)
     cells = [
@@ -181,7 +160,7 @@ def test_sizes_are_as_printed(model, name):
     share = DataSource(kind, "folder").share(shape.n_ratings)
     assert share == 1.0
     plan = make_plan(
-        name, workers, 30, "paper", model=model, shape=shape, share=share, epochs=10,
+        name, workers, 30, model=model, shape=shape, share=share, epochs=10,
         burn_in="mean-rmse:0.85",
     )  # fmt: skip
     rule = sampler_from(plan.sampler).resolve(shape)
@@ -209,9 +188,7 @@ def test_parts_of_the_data_keep_their_proportions():
     assert DataSource("movielens", "ml-1m").share(900_188) == pytest.approx(900_188 / 80_384_405)
     assert DataSource("csv", "ratings.csv").share(10**9) == 1.0
     shape = DataShape(900_188, 6040, 3706, 1.0)
-    plan = make_plan(
-        "SGLD", 1, 30, "paper", model="netflix", shape=shape, share=900_188 / 80_384_405
-    )
+    plan = make_plan("SGLD", 1, 30, model="netflix", shape=shape, share=900_188 / 80_384_405)
     assert plan.sampler["batch_size"] == 560 and plan.beta_0 == 300
     assert STEPS["netflix"]["DSGLD-S"] == (3e-6, 500)
     assert STEPS["yahoo"]["DSGD"] == (3e-7, 100)
@@ -219,7 +196,7 @@ def test_parts_of_the_data_keep_their_proportions():
 
 def test_gibbs_is_the_papers_baseline():
     shape, _, _ = HEADERS["netflix"]
-    plan = make_plan("Gibbs", 9, 30, "paper", model="netflix", shape=shape, share=1.0, epochs=40)
+    plan = make_plan("Gibbs", 9, 30, model="netflix", shape=shape, share=1.0, epochs=40)
     rule = sampler_from(plan.sampler)
     assert (plan.prior, plan.workers, plan.shared_memory) == ("wishart", 12, True)
     assert (rule.overrelax, rule.burn_in, rule.epochs, rule.joint) == (0.0, 0, 40, None)
@@ -238,9 +215,8 @@ def test_more_factors_have_more_time_on_yahoo(tmp_path, shape, times):
 
 def test_the_validation_part_counts_as_training_ratings(tmp_path):
     dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.2), tmp_path)
-    n = len(dataset.train(False))
+    n = len(dataset.train())
     assert dataset.shape().n_ratings == n == 16_000
-    assert dataset.shape(validating=True).n_ratings == len(dataset.train(True)) == 15_200
     settings = ExperimentSettings(dataset.source, tmp_path)
     rule = sampler_from(spec(settings, dataset, "SGLD", 2).plan.sampler)
     assert rule.thin * rule.resolve(dataset.shape()).rounds_per_epoch(dataset.shape()) == (
@@ -265,7 +241,7 @@ def test_yahoos_test_files_are_the_test_part(tmp_path):
     assert (source.kind, source.model, source.share(17)) == ("yahoo-r2", "yahoo", 1.0)
     dataset = load_dataset(source, tmp_path)
     ids = Ratings.read(tmp_path / "r2")
-    found = dataset.train(False)
+    found = dataset.train()
     assert {
         (int(ids.user_ids.ids[u]), int(ids.item_ids.ids[i]), int(r))
         for u, i, r in zip(found.users, found.items, found.rating, strict=True)
@@ -303,7 +279,7 @@ def test_burn_in_ends_at_the_printed_rmse_or_by_dsgd(tmp_path):
     settings = ExperimentSettings(source, tmp_path, epochs=3, workers=4, dimensions=(2,))
     ((one, dataset),) = with_burn_in([settings.of_seed(0)])
     dsgd = perform(spec(one, dataset, "DSGD"), dataset, settings.runs)
-    best, ratings = best_rmse(dsgd["trace"]), dataset.train(False).rating.astype(float)
+    best, ratings = best_rmse(dsgd["trace"]), dataset.train().rating.astype(float)
     start = np.sqrt(np.mean((dataset.parts["test"][2] - ratings.mean()) ** 2))
     assert one.burn_in == pytest.approx(start - 0.8 * (start - best), rel=1e-4)
     assert spec(one, dataset, "DSGLD-C").plan.sampler["burn_in"] == f"mean-rmse:{one.burn_in:g}"
@@ -481,8 +457,6 @@ def test_splits_of_workers():
         (["all", "--scale", "2"], "at most 1"),
         (["convergence", "--data", "missing/folder"], "no file or folder missing"),
         (["all", "--seeds", "-1"], "-1"),
-        (["all", "--burn-in", "0.9", "--settings", "tuned"], "--burn-in does nothing"),
-        (["all", "--beta-0", "300", "--settings", "tuned"], "--beta-0 does nothing"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, given, sentence):
@@ -516,13 +490,6 @@ def test_a_damaged_trial_is_made_again(tmp_path, text):
     assert trials.stored(one, tmp_path) == {"key": one.key}
     path.write_text(text)
     assert trials.stored(one, tmp_path) is None
-
-
-def test_a_damaged_search_is_named(tmp_path):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "tuned.json").write_text('{"SGD"')
-    ran = command(main, "convergence", *SMALL[:-4], "--settings", "tuned", "--out", tmp_path)
-    assert ran.status == 2 and "tuned.json is not JSON" in ran.err
 
 
 def test_a_folder_of_others_is_left_alone(tmp_path):
