@@ -21,7 +21,6 @@ PRIORS = {
     "gamma": GammaPrior(1.5, 0.7),
     "wishart": WishartPrior(kappa_0=2.0, nu_0=4.0),
     "wishart-bias": WishartPrior(kappa_0=2.0, nu_0=4.0, bias=True),
-    "shifted": WishartPrior(kappa_0=2.0, nu_0=4.0, bias=True, mu_0=0.7, W_0=2.0),
 }
 
 
@@ -65,9 +64,7 @@ def _log_rows(prior, items):
     mu, Lambda, mean = np.full(width, 0.2), 0.9 * np.eye(width) + 0.1, items.mean(0)
     kappa, nu = prior.kappa_0 + n, prior.nu_0 + n
     scatter = (items - mean).T @ (items - mean)
-    away, center = mean - prior.mu_0, np.full(width, prior.mu_0)
-    one = np.eye(width) / prior.W_0
-    M = one + scatter + prior.kappa_0 * n / kappa * np.outer(away, away)
+    M = np.eye(width) + scatter + prior.kappa_0 * n / kappa * np.outer(mean, mean)
 
     def normal_wishart(center, k, df, inverse_scale):
         return stats.multivariate_normal.logpdf(
@@ -75,9 +72,8 @@ def _log_rows(prior, items):
         ) + stats.wishart.logpdf(Lambda, df, np.linalg.inv(inverse_scale))
 
     rows = stats.multivariate_normal.logpdf(items, mu, np.linalg.inv(Lambda)).sum()
-    before = normal_wishart(center, prior.kappa_0, prior.nu_0, one)
-    after = normal_wishart((prior.kappa_0 * center + n * mean) / kappa, kappa, nu, M)
-    return rows + before - after
+    before = normal_wishart(np.zeros(width), prior.kappa_0, prior.nu_0, np.eye(width))
+    return rows + before - normal_wishart(n * mean / kappa, kappa, nu, M)
 
 
 def _path(name, which, x):

@@ -109,7 +109,7 @@ def draw_precisions(
         tau = draw_tau(state.sse, state.count, rng)
         noise = noise and noise.alike(tau)
     if settings.sampler.precisions_drawn(burning) and not quiet:
-        if settings.sampler.rescales:
+        if settings.sampler.rescales and getattr(settings.prior, "mu_0", 0.0) == 0:
             rescale_rows(state, settings, t, tau)
         moments = known_moments(state)
         users = settings.prior.draw(moments[0], rng)

@@ -273,19 +273,14 @@ class WishartPrior:
         center = (known.total + self.kappa_0 * self.mu_0) / kappa
         return RowPrior(center + multiply(K, z) / math.sqrt(kappa), Lambda)
 
-    def columns(self, rows: Rows | Moments) -> WishartColumns | ShiftedColumns:
-        """The rows' columns, for rescaling them."""
+    def columns(self, rows: Rows | Moments) -> WishartColumns:
+        """The rows' columns, for rescaling them; only with a mu_0 of 0, which is not rescaled."""
         known = moments_of(rows)
-        width = len(known.total)
-        scatter, away, weight = self._statistics(known)
-        power = 0.5 * (self._nu(width) + known.n)
-        if self.mu_0 != 0:
-            root = math.sqrt(self.W_0 * weight)
-            mean, mu_0 = root * (away + self.mu_0), root * self.mu_0
-            return ShiftedColumns(power, self.W_0 * scatter, mean, mu_0)
-        M = np.eye(width) + self.W_0 * (scatter + weight * np.outer(away, away))
+        scatter, mean, weight = self._statistics(known)
+        M = np.eye(len(mean)) + self.W_0 * (scatter + weight * np.outer(mean, mean))
         K = cholesky(M)
-        return WishartColumns(power, outer_square(solve_upper(K, np.eye(width))), M)
+        inverse = outer_square(solve_upper(K, np.eye(len(mean))))
+        return WishartColumns(0.5 * (self._nu(len(mean)) + known.n), inverse, M)
 
     def _statistics(self, known: Moments) -> tuple[Array, Array, float]:
         """Scatter of the rows, their mean less mu_0, and its weight: given the rows, Lambda's scale
@@ -350,46 +345,10 @@ class WishartColumns:
         """
         scaled = self.M * np.outer(factors, factors)
         np.fill_diagonal(scaled, 1.0 + (np.diag(self.M) - 1.0) * factors * factors)
-        return -self.power * _log_det(scaled)
+        return -2.0 * self.power * float(np.log(np.diag(cholesky(scaled))).sum())
 
 
-@dataclass
-class ShiftedColumns:
-    """Columns of rows under a `WishartPrior` with a mu_0 other than 0, by determinants of M.
-
-    M = I + scatter + (mean - mu_0)(mean - mu_0)^T. W_0 is a factor of the scatter, sqrt(W_0 weight)
-    one of mean and mu_0. Scatter and mean are scaled by k, mu_0 is not.
-    """
-
-    power: float
-    scatter: Array
-    mean: Array
-    mu_0: float
-
-    def log_scale(self, d: int, x: float) -> float:
-        """log p with k = e^x."""
-        factors = np.ones(len(self.mean))
-        factors[d] = math.exp(x)
-        return self.log_scaled(factors)
-
-    def rescale(self, d: int, k: float) -> None:
-        """Column d is k times as large now."""
-        self.mean[d] *= k
-        self.scatter[d] *= k
-        self.scatter[:, d] *= k
-
-    def log_scaled(self, factors: Array) -> float:
-        """log p(rows with columns times factors), up to a constant and without the Jacobian."""
-        away = self.mean * factors - self.mu_0
-        C = self.scatter * np.outer(factors, factors) + np.outer(away, away)
-        return -self.power * _log_det(np.eye(len(away)) + C)
-
-
-def _log_det(M: Array) -> float:
-    return 2.0 * float(np.log(np.diag(cholesky(M))).sum())
-
-
-Columns = GammaColumns | WishartColumns | ShiftedColumns
+Columns = GammaColumns | WishartColumns
 
 
 def bartlett(nu: float, width: int, rng: np.random.Generator) -> Array:

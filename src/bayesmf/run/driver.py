@@ -223,9 +223,7 @@ def burn_in_together(chains: Sequence[Chain], run: RunContext, engine: Engine) -
         late = not known or any(len(chain.trace.validation_rmse) <= k for chain in left)
         for chain in chains:
             chain.trace.mean_rmse.extend([] if late else [float(np.mean(known))])
-            chain.stopped |= (
-                late  # out of time, or a signal: waiting chains must not continue without the mean
-            )
+            chain.stopped |= late  # by time or a signal: no chain continues without the mean
         if late or chains[0].trace.mean_rmse[-1] <= rule.rmse:
             return
 
@@ -244,11 +242,12 @@ def burn_in_note(chains: Sequence[Chain], run: RunContext) -> str:
             "draw of such a chain is its last state."
         )
     cut = [chain.retention.cut for chain in chains if chain.retention.cut is not None]
-    note = (
-        f"Burn-in ({rule}) ended at epoch {min(cut, default=0):.4g}, when {LONGEST_BURN_IN:.0%} of "
+    if not cut:
+        return ""
+    return (
+        f"Burn-in ({rule}) ended at epoch {min(cut):.4g}, when {LONGEST_BURN_IN:.0%} of "
         "max_seconds was over: make burn_in shorter or max_seconds longer."
     )
-    return note if cut else ""
 
 
 def sample_for(
