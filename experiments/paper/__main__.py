@@ -18,6 +18,7 @@ from bayesmf.wording import count
 from experiments import command
 
 if TYPE_CHECKING:
+    from experiments.paper.datasets import Dataset, DataSource
     from experiments.paper.experiments import ExperimentSettings
 
 LATENCY, BANDWIDTH = 0.5, 10.0
@@ -93,6 +94,7 @@ def run(args: argparse.Namespace) -> None:
     _make_folder(settings.out)
     with during("making the data"):
         every = [settings.of_seed(seed) for seed in settings.seeds]
+    note_excerpt(settings.source, every[0][1])
     if args.experiment != "cost":
         every = with_burn_in(every)
     jobs = {
@@ -162,6 +164,18 @@ def _announce(what: str, jobs: Any, settings: ExperimentSettings) -> None:
         note(
             f"{what}: {count(len(left), 'trial')} to run, of at most {settings.budget:g} s each by "
             f"their own clock; about {lasting} here, and some more of compiling at the first run"
+        )
+
+
+def note_excerpt(source: DataSource, dataset: Dataset) -> None:
+    """Print a note where files of the paper's data are missing."""
+    from experiments.paper.datasets import PAPER_RATINGS
+
+    found, whole = dataset.shape().n_ratings, round(source.scale * PAPER_RATINGS[source.model])
+    if source.of_paper and found < 0.9 * whole:
+        note(
+            f"{source.what} has {found:,} training ratings, not {whole:,}: mini-batches and the "
+            "end of burn-in are those of all files; --burn-in sets another RMSE"
         )
 
 

@@ -18,6 +18,7 @@ from bayesmf.samplers.base import DataShape
 from bayesmf.storage.artefact import Kind, read_file, write_file
 from bayesmf.storage.paths import as_path
 from bayesmf.synthetic.synthetic import SHAPES, Synthetic
+from bayesmf.wording import count
 from experiments.oracle import lists_by_user, oracle_rmse
 
 # Of synthetic ratings: more features than the fewest that an experiment fits, fewer than the most,
@@ -155,22 +156,20 @@ def load_dataset(source: DataSource, folder: Path) -> Dataset:
 
 
 def _cut(source: DataSource) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    floors: dict[str, float] = {}
+    plan = None
     if source.kind == "synthetic":
         plan = Synthetic.like(source.what, source.scale, random_state=source.seed, **PLANTED)
-        train, test = plan.ratings().split(source.test_share, random_state=source.seed)
-        floors = _floors(plan, train, test)
-    elif source.kind == "yahoo-r2":
-        train = _some_users(Ratings.read(source.what), source)
-        test = _yahoo_test(Path(source.what), train, source.scale == 1)
+    ratings = plan.ratings() if plan else _some_users(Ratings.read(source.what), source)
+    few = f"{source.what} at --scale {source.scale:g} has {{}}: give more, or a larger --scale"
+    if len(ratings) < 4:
+        raise InputError(few.format(count(len(ratings), "rating")))
+    if source.kind == "yahoo-r2":
+        train, test = ratings, _yahoo_test(Path(source.what), ratings, source.scale == 1)
     else:
-        ratings = _some_users(Ratings.read(source.what), source)
         train, test = ratings.split(source.test_share, random_state=source.seed)
-    if len(train) < 2 or not len(test):
-        raise InputError(
-            f"{source.what} at --scale {source.scale:g} has {len(train)} training and {len(test)} "
-            "test ratings: give more ratings, or a larger --scale"
-        )
+    if not len(test):
+        raise InputError(few.format("no test ratings"))
+    floors = _floors(plan, train, test) if plan else {}
     rest, validation = train.split(VALIDATION, random_state=source.seed + 1)
     arrays: dict[str, NDArray[Any]] = {}
     for name, part in (("train", rest), ("validation", validation), ("test", test)):

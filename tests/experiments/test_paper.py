@@ -24,7 +24,7 @@ from experiments.paper import (
     trials,
     verdicts,
 )
-from experiments.paper.__main__ import main
+from experiments.paper.__main__ import main, note_excerpt
 from experiments.paper.datasets import DataSource, load_dataset
 from experiments.paper.estimates import Estimates
 from experiments.paper.experiments import (
@@ -259,7 +259,15 @@ def test_yahoos_test_files_are_the_test_part(tmp_path):
         load_dataset(replace(source, seed=1), tmp_path)
 
 
-def test_folders_are_recognised(tmp_path):
+@pytest.mark.parametrize("scale", [1e-6, 1e-5])
+def test_too_few_ratings_are_named_with_their_scale(tmp_path, scale):
+    with pytest.raises(
+        InputError, match=f"ml-100k at --scale {scale:g} has . rating.*larger --scale"
+    ):
+        load_dataset(DataSource("synthetic", "ml-100k", scale), tmp_path)
+
+
+def test_folders_are_recognised(tmp_path, capsys):
     (tmp_path / "nf" / "training_set").mkdir(parents=True)
     for movie in (1, 2):
         lines = "".join(f"{user},{1 + user % 5},2005-09-06\n" for user in range(1, 11))
@@ -268,6 +276,8 @@ def test_folders_are_recognised(tmp_path):
     assert (netflix.kind, netflix.model, netflix.test_share) == ("netflix", "netflix", 0.2)
     dataset = load_dataset(netflix, tmp_path)
     assert (dataset.shape().n_ratings, len(dataset.parts["test"][0]), dataset.share) == (16, 4, 1.0)
+    note_excerpt(netflix, dataset)
+    assert "nf has 16 training ratings, not 80,384,405" in capsys.readouterr().err
     _lines(tmp_path / "ml" / "ratings.dat", [(u, i, 3, 9) for u in (1, 2) for i in (5, 6)], "::")
     movielens = DataSource.parse(str(tmp_path / "ml"), 1.0, 0)
     assert (movielens.kind, movielens.title) == ("movielens", "MovieLens (ml)")
