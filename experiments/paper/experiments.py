@@ -261,8 +261,8 @@ def _made(left: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
                 yield [(under_way.pop(future), future.result()) for future in ended]
         except BrokenProcessPool:
             raise BayesMFError(
-                "a process with a trial was ended, as by want of memory: the same command goes on "
-                "from the trials that are stored; --jobs 1 takes the least memory"
+                "a process with a trial was killed, perhaps because memory ran out: run the same "
+                "command again, which uses the stored trials; --jobs 1 needs the least memory"
             ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
