@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesmf.blocks.grid import Grid
 from experiments.paper.presets import OPTIMISERS
 from experiments.paper.tables import (
     DISTRIBUTED,
     PRINTED_DSGLD,
-    Record,
-    Row,
     cost_rows,
     dimension_rows,
-    n_chains,
+    packet_rows,
 )
 from experiments.paper.trials import converged
 from experiments.paper.verdicts import (
@@ -40,57 +36,9 @@ LINEAR, CUBIC, APART = 1.25, 2.5, 0.5  # exponents of D
 PAPER_SIZES = {"netflix": (480_000, 18_000), "yahoo": (1_800_000, 136_000)}
 
 
-def packet_rows(
-    grid: Sequence[int], chains: int, users: int, items: int, group_size: int | None = None
-) -> tuple[float, float]:
-    """Rows that the paper's protocol sends in a round, of one chain and of all, by enumeration.
-
-    A block's worker is sent the rows of its users and items, as in Section 3.3.
-    """
-    cells = Grid.parse([int(n) for n in grid])
-    parts = [[len(part) for part in np.array_split(np.arange(n), cuts)]
-             for n, cuts in ((users, cells.rows), (items, cells.cols))]  # fmt: skip
-    rows = [
-        sum(parts[0][block // cells.cols] + parts[1][block % cells.cols] for block in group)
-        for group in cells.groups(group_size)
-    ]
-    one = sum(rows) / len(rows)
-    return one, chains * one
-
-
-def packet_table(records: Sequence[Record]) -> list[Row]:
-    """Rows of a round by the paper's protocol, and MB that the engine moved, of trials on grids."""
-    out = []
-    for record in records:
-        plan, sizes, engine = record["plan"], record.get("sizes"), record.get("engine") or {}
-        sampler, chains = plan["sampler"] or {}, n_chains(record)
-        if not sizes or "grid" not in sampler:
-            continue
-        users, items = sizes["users"], sizes["items"]
-        one, every = packet_rows(sampler["grid"], chains, users, items, sampler.get("group_size"))
-        printed = {"DSGLD-S": users + items, "DSGLD-C": users + chains * items}
-        # The engine counts rounds of one chain. A row has its features and a bias, of 32 bits.
-        turns = 1e6 * engine.get("rounds", 0) / chains
-        server = engine.get("bytes_sent", 0) + engine.get("bytes_received", 0)
-        out.append(
-            {
-                "algorithm": plan["algorithm"],
-                "workers": plan["workers"],
-                "chains": chains,
-                "rows_one_chain": one,
-                "rows_all_chains": every,
-                "printed_rows": printed.get(plan["algorithm"]),
-                "printed_megabytes": 2 * every * 4 * (plan["n_factors"] + 1) / 1e6,
-                "server_megabytes": server / turns if turns else None,
-                "node_megabytes": sum(engine.get("node_bytes") or [0]) / turns if turns else None,
-            }
-        )
-    return out
-
-
 def packets(model: str, found: Results) -> Finding:
     """The formulas of both splits, against the rows of one chain and of all."""
-    rows = {row["algorithm"]: row for row in packet_table(found.convergence)}
+    rows = {row["algorithm"]: row for row in packet_rows(found.convergence)}
     if not set(DISTRIBUTED) <= set(rows):
         raise NotTestedError("DSGLD-S or DSGLD-C has no counts")
     square, column = (rows[name] for name in DISTRIBUTED)
@@ -123,7 +71,7 @@ def _same(count: float, formula: float) -> bool:
 
 def constant_packets(model: str, found: Results) -> Finding:
     """Rows of a round of DSGLD-S as the number of workers grows."""
-    rows = [row for row in packet_table(found.chains) if row["algorithm"] == "DSGLD-S"]
+    rows = [row for row in packet_rows(found.chains) if row["algorithm"] == "DSGLD-S"]
     if len(rows) < 2:
         raise NotTestedError("fewer than two numbers of workers have counts")
     few, many = (pick(rows, key=lambda row: row["workers"]) for pick in (min, max))

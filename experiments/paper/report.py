@@ -10,7 +10,6 @@ from typing import Any
 
 from experiments.machine import describe_machine, machine_text
 from experiments.paper import claims, figures, tables
-from experiments.paper.claims_cost import packet_table
 from experiments.paper.datasets import Dataset
 from experiments.paper.experiments import EXPERIMENTS, ExperimentSettings
 from experiments.paper.presets import GIBBS_CORES, MCMC, TIMES
@@ -45,6 +44,12 @@ class Results:
         )
         return replace(self, convergence=convergence, chains=chains, dimension=dimension)
 
+    def distributed(self) -> list[Record]:
+        """Trials of SGLD and DSGLD on any number of workers, each once."""
+        named = (*self.convergence, *self.chains)
+        kept = {one["key"]: one for one in named if "LD" in one["plan"]["algorithm"]}
+        return list(kept.values())
+
     def all(self) -> list[Record]:
         """Every trial once."""
         named = (*self.convergence, *self.chains, *self.dimension, *self.cost)
@@ -63,9 +68,15 @@ def write_all(
         "claims": [row for one in verdicts for row in one.rows()],
         # Trials of the cost are short ones of the same algorithms.
         "summary": [{"experiment": k, **row} for k in EXPERIMENTS for row in _summary(groups[k])],
-        "packets": packet_rows(results),
-        "dimension": dimension_rows(settings.source.model, results),
-        "cost": cost_rows(results),
+        "packets": over_seeds(
+            [tables.packet_rows(one.distributed()) for one in results],
+            ("algorithm", "workers", "chains"),
+        ),
+        "dimension": over_seeds(
+            [tables.dimension_rows(settings.source.model, one.dimension) for one in results],
+            ("D", "algorithm"),
+        ),
+        "cost": over_seeds([tables.cost_rows(one.cost) for one in results], ("D", "algorithm")),
         "paper": _paper(settings),
     }
     for name in ("convergence", "chains"):
@@ -117,29 +128,6 @@ def _averaged(groups: Groups) -> Groups:
     """Trials that have draws to average with every seed."""
     return [g for g in groups if g[0]["plan"]["algorithm"] in MCMC
             and all(by_draws(record["trace"]) for record in g)]  # fmt: skip
-
-
-def dimension_rows(model: str, results: Sequence[Results]) -> list[Row]:
-    """RMSE and RI over seeds."""
-    groups = [tables.dimension_rows(model, one.dimension) for one in results]
-    values = ("rmse", "relative_improvement", "clock_seconds")
-    return over_seeds(groups, ("D", "algorithm"), values)
-
-
-def cost_rows(results: Sequence[Results]) -> list[Row]:
-    """Seconds for a draw over seeds."""
-    groups = [tables.cost_rows(one.cost) for one in results]
-    return over_seeds(groups, ("D", "algorithm"), ("seconds_per_draw", "seconds", "passes"))
-
-
-def packet_rows(results: Sequence[Results]) -> list[Row]:
-    """Rows and bytes of a round over seeds, of the distributed samplers."""
-    kept = [[r for r in (*one.convergence, *one.chains) if "LD" in r["plan"]["algorithm"]]
-            for one in results]  # fmt: skip
-    groups = [packet_table(list({r["key"]: r for r in records}.values())) for records in kept]
-    values = ("rows_one_chain", "rows_all_chains", "printed_rows", "printed_megabytes",
-              "server_megabytes", "node_megabytes")  # fmt: skip
-    return over_seeds(groups, ("algorithm", "workers", "chains"), values)
 
 
 def _paper(settings: ExperimentSettings) -> list[Row]:

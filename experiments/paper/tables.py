@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bayesmf.blocks.grid import Grid
 from bayesmf.storage.atomic import replacing
 from experiments.paper.trials import best_rmse, reached, shown
 
@@ -49,15 +52,20 @@ class Span:
 
 
 def over_seeds(
-    groups: Sequence[Iterable[Row]], by: Sequence[str], values: Sequence[str]
+    groups: Iterable[Iterable[Row]], by: Sequence[str], values: Sequence[str] = ()
 ) -> list[Row]:
-    """One row for the rows of all seeds that agree in `by`; `values` become a Span, or None."""
+    """One row for the rows of all seeds that agree in `by`; the others become a Span, or None.
+
+    `groups` are the rows of each seed, `values` the others that are wanted, by default all.
+    """
+    groups = list(groups)
     found: dict[tuple[Any, ...], list[Row]] = {}
     for group in groups:
         for row in group:
             found.setdefault(tuple(row[name] for name in by), []).append(row)
     out = []
     for rows in found.values():
+        values = values or [name for name in rows[0] if name not in by]
         known = {name: tuple(r[name] for r in rows if r[name] is not None) for name in values}
         spans = {k: Span(v, len(groups)) if v else None for k, v in known.items()}
         out.append({name: rows[0][name] for name in by} | spans)
@@ -77,9 +85,7 @@ def run_row(record: Record) -> Row:
         "workers": plan["workers"],
         "grid": str(sampler.get("grid", "")),
         "chains": n_chains(record),
-        "step_size": sampler.get("step_size"),
-        "batch_size": sampler.get("batch_size"),
-        "regularization": sampler.get("regularization"),
+        **{name: sampler.get(name) for name in ("step_size", "batch_size", "regularization")},
         "seed": record["seed"],
         "rmse": record["final"],
         "lowest_rmse": best_rmse(record["trace"]),
@@ -90,9 +96,7 @@ def run_row(record: Record) -> Row:
         "printed_seconds": _last(record, "printed_seconds"),
         "exact_seconds": _last(record, "exact_seconds"),
         "computed_seconds": record.get("real_seconds"),
-        "compile_seconds": record.get("compile_seconds"),
-        "peak_mb": record.get("peak_mb"),
-        "epochs": record.get("epochs"),
+        **{name: record.get(name) for name in ("compile_seconds", "peak_mb", "epochs")},
         "draws": record.get("n_draws"),
         "burn_in": burn_in.get("rule"),
         "burn_in_ended": burn_in.get("ended"),
@@ -219,6 +223,54 @@ def _after_start(record: Record) -> tuple[float, float]:
         return record["clock_seconds"], (record["epochs"] or 0) * n_chains(record)
     first = min(one[min(one)] for one in ends.values())
     return max(one[max(one)] for one in ends.values()) - first, passes
+
+
+def rows_of_round(
+    grid: Sequence[int], chains: int, users: int, items: int, group_size: int | None = None
+) -> tuple[float, float]:
+    """Rows that the paper's protocol sends in a round, of one chain and of all, by enumeration.
+
+    A block's worker is sent the rows of its users and items, as in Section 3.3.
+    """
+    cells = Grid.parse([int(n) for n in grid])
+    parts = [[len(part) for part in np.array_split(np.arange(n), cuts)]
+             for n, cuts in ((users, cells.rows), (items, cells.cols))]  # fmt: skip
+    rows = [
+        sum(parts[0][block // cells.cols] + parts[1][block % cells.cols] for block in group)
+        for group in cells.groups(group_size)
+    ]
+    one = sum(rows) / len(rows)
+    return one, chains * one
+
+
+def packet_rows(records: Sequence[Record]) -> list[Row]:
+    """Rows of a round by the paper's protocol, and MB that the engine moved, of trials on grids."""
+    out = []
+    for record in records:
+        plan, sizes, engine = record["plan"], record.get("sizes"), record.get("engine") or {}
+        sampler, chains = plan["sampler"] or {}, n_chains(record)
+        if not sizes or "grid" not in sampler:
+            continue
+        users, items = sizes["users"], sizes["items"]
+        one, every = rows_of_round(sampler["grid"], chains, users, items, sampler.get("group_size"))
+        printed = {"DSGLD-S": users + items, "DSGLD-C": users + chains * items}
+        # The engine counts rounds of one chain. A row has its features and a bias, of 32 bits.
+        turns = 1e6 * engine.get("rounds", 0) / chains
+        server = engine.get("bytes_sent", 0) + engine.get("bytes_received", 0)
+        out.append(
+            {
+                "algorithm": plan["algorithm"],
+                "workers": plan["workers"],
+                "chains": chains,
+                "rows_one_chain": one,
+                "rows_all_chains": every,
+                "printed_rows": printed.get(plan["algorithm"]),
+                "printed_megabytes": 2 * every * 4 * (plan["n_factors"] + 1) / 1e6,
+                "server_megabytes": server / turns if turns else None,
+                "node_megabytes": sum(engine.get("node_bytes") or [0]) / turns if turns else None,
+            }
+        )
+    return out
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

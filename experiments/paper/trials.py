@@ -22,13 +22,13 @@ import numpy as np
 
 from bayesmf import __version__
 from bayesmf.chains.callbacks import History
-from bayesmf.chains.pairs import IntegratedPairs
+from bayesmf.chains.pairs import IntegratedPairs, Validation
 from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
 from bayesmf.errors import DivergenceError, InputError
 from bayesmf.run.driver import start_run
-from bayesmf.run.prepare import prepare, prepare_validation
+from bayesmf.run.prepare import Prepared, prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.gibbs import Auto
 from bayesmf.samplers.registry import sampler_from
@@ -149,16 +149,7 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
     sampler: Any = Auto(epochs=spec.epochs) if own else sampler_from(plan.sampler or {})
     made = prepare(dataset.train(), plan.standardize)
     known = prepare_validation(dataset.test(), made)
-    at = known.pairs
-    watched = Estimates.of(
-        known,
-        IntegratedPairs(at.user, at.item, at.rated, made.data, "items") if spec.exact else None,
-        chains=getattr(sampler, "n_chains", 1),
-        scale=made.scale,
-        workers=plan.workers,
-        engine=engine,
-        algorithm=plan.algorithm,
-    )
+    watched = _estimates(spec, made, known, sampler, engine)
     history, begin, used = History(), time.monotonic(), time.process_time()
     failed = done = None
     try:
@@ -206,6 +197,21 @@ def _carry_out(spec: TrialSpec, dataset: Dataset) -> dict[str, Any]:
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "engine": {name: done.engine.get(name) for name in ENGINE},
     }
+
+
+def _estimates(
+    spec: TrialSpec, made: Prepared, known: Validation, sampler: Any, engine: Engine
+) -> Estimates:
+    at = known.pairs
+    return Estimates.of(
+        known,
+        IntegratedPairs(at.user, at.item, at.rated, made.data, "items") if spec.exact else None,
+        chains=getattr(sampler, "n_chains", 1),
+        scale=made.scale,
+        workers=spec.plan.workers,
+        engine=engine,
+        algorithm=spec.plan.algorithm,
+    )
 
 
 def _fit_settings(spec: TrialSpec, sampler: Any, engine: Engine) -> FitSettings:

@@ -4,12 +4,18 @@ import csv
 
 import pytest
 
-from experiments.paper import claims, claims_cost, figures, presets, tables
+from experiments.paper import claims, figures, presets, tables
 from experiments.paper.claims import judge
-from experiments.paper.claims_cost import packet_rows
 from experiments.paper.estimates import COLUMNS
-from experiments.paper.report import Results, dimension_rows
-from experiments.paper.tables import PRINTED_DSGLD, Span, over_seeds, write_csv
+from experiments.paper.report import Results
+from experiments.paper.tables import (
+    PRINTED_DSGLD,
+    Span,
+    dimension_rows,
+    over_seeds,
+    rows_of_round,
+    write_csv,
+)
 from experiments.paper.trials import time_to
 from experiments.paper.verdicts import HOLDS, NOT, PART, UNTESTED, claims_about
 
@@ -243,14 +249,14 @@ def _by_workers(name, *runs):
     ],
 )
 def test_packets_by_hand(grid, chains, size, one, every):
-    assert packet_rows(grid, chains, 12, 6, size) == (one, every)
+    assert rows_of_round(grid, chains, 12, 6, size) == (one, every)
 
 
 def test_packets_of_uneven_blocks_are_counted_over_all_groups():
     # 5 users as 3 and 2, 3 items as 2 and 1: the diagonals have 8 rows each, single blocks
     # 5, 4, 4 and 3, of which four chains have one each.
-    assert packet_rows((2, 2), 2, 5, 3) == (8, 16)
-    assert packet_rows((2, 2), 4, 5, 3, 1) == (4, 16)
+    assert rows_of_round((2, 2), 2, 5, 3) == (8, 16)
+    assert rows_of_round((2, 2), 4, 5, 3, 1) == (4, 16)
 
 
 def _grids(**more):
@@ -276,7 +282,7 @@ def test_the_printed_packets_hold_in_part():
 def test_bytes_of_a_round_of_all_chains():
     engine = {"workers": 9, "rounds": 90, "bytes_sent": 4e6, "bytes_received": 2e6,
               "node_bytes": [1e6, 2e6], "idle": [0.0]}  # fmt: skip
-    square, column = claims_cost.packet_table(_grids(engine=engine))
+    square, column = tables.packet_rows(_grids(engine=engine))
     # 90 rounds are 30 of three chains and 10 of nine.
     assert (square["server_megabytes"], square["node_megabytes"]) == (0.2, 0.1)
     assert (column["server_megabytes"], column["node_megabytes"]) == (0.6, 0.3)
@@ -524,7 +530,8 @@ def test_rows_over_seeds(tmp_path):
 def test_relative_improvement_is_a_mean_over_seeds():
     seeds = [Results(k, dimension=_dimension(DSGLD_C=FALLS, SGD=(r,) * 3))
              for k, r in enumerate((0.84, 0.86))]  # fmt: skip
-    rows = {(row["D"], row["algorithm"]): row for row in dimension_rows("netflix", seeds)}
+    groups = [dimension_rows("netflix", one.dimension) for one in seeds]
+    rows = {(r["D"], r["algorithm"]): r for r in over_seeds(groups, ("D", "algorithm"))}
     span = rows[60, "SGD"]["relative_improvement"]
     assert span.values == pytest.approx(((0.81 - 0.84) / 0.81, (0.81 - 0.86) / 0.81))
 
