@@ -202,8 +202,8 @@ def test_a_chain_that_a_callback_ended_has_no_part_in_the_mean():
     assert found == [2, 4]
     assert report.draws.chain.tolist() == [0, 1, 1, 1]
     assert report.convergence["burn_in"] == (
-        "Burn-in (mean-rmse:1) had not ended in 1 chain, where the lowest mean validation RMSE was "
-        "1.0000: the only draw of such a chain is its last state."
+        "Burn-in (mean-rmse:1) lasted until the end of 1 chain, where the lowest mean validation "
+        "RMSE was 1.0000: the only draw of such a chain is its last state."
     )
 
 
@@ -267,7 +267,8 @@ def test_a_burn_in_by_rmse_is_not_ended_by_time():
         sampler = Gibbs(n_chains=2, epochs=40, burn_in=rule)
         note, report = _note(sampler, known, max_seconds=20.0)
         begin = (
-            f"Burn-in ({rule}) had not ended in 2 chains, where the {lowest} validation RMSE was 0."
+            f"Burn-in ({rule}) lasted until the end of 2 chains, where the {lowest} validation "
+            "RMSE was 0."
         )
         assert note.startswith(begin)
         assert note.endswith(": the only draw of such a chain is its last state.")

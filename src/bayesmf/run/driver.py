@@ -238,8 +238,8 @@ def burn_in_note(chains: Sequence[Chain], run: RunContext) -> str:
     if burning:
         lowest = f", where {rule.lowest(burning)}" if isinstance(rule, UntilRMSE) else ""
         return (
-            f"Burn-in ({rule}) had not ended in {count(len(burning), 'chain')}{lowest}: the only "
-            "draw of such a chain is its last state."
+            f"Burn-in ({rule}) lasted until the end of {count(len(burning), 'chain')}{lowest}: the "
+            "only draw of such a chain is its last state."
         )
     cut = [chain.retention.cut for chain in chains if chain.retention.cut is not None]
     if not cut:
