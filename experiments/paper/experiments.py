@@ -249,13 +249,8 @@ def _made(left: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
     context = multiprocessing.get_context("spawn")
     others = {child.pid for child in multiprocessing.active_children()}
     with ProcessPoolExecutor(jobs, context, _end_with, (os.getpid(),)) as pool:
-        # Ctrl-C of a terminal goes to all processes: it is for this one, which ends the others.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             under_way = {pool.submit(_perform, job.spec, job.settings): job for job in left}
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        try:
             while under_way:
                 ended, _ = wait(under_way, timeout=1.0, return_when=FIRST_COMPLETED)
                 yield [(under_way.pop(future), future.result()) for future in ended]
@@ -273,7 +268,8 @@ def _made(left: Sequence[Job]) -> Iterator[list[tuple[Job, Record]]]:
 
 
 def _end_with(parent: int) -> None:
-    """Let this process end when its parent has, however that was ended."""
+    """Let this process end when its parent has, and leave Ctrl-C to that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:

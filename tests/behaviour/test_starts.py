@@ -117,20 +117,6 @@ def test_chains_start_where_sgd_ends(prior, more, starts, monkeypatch):
     assert model.report_["seconds"] > model.report_["engine"]["seconds"]
 
 
-def test_the_first_sweep_is_near_the_mode():
-    """Of the distance from the ratings' spread to where a long run ends, most is already gone."""
-    first, last = [], []
-    for epochs in (None, 30):
-        sampler = Gibbs(epochs=40, sgd_epochs=epochs)
-        history = BayesianMF(3, sampler=sampler, random_state=0).fit(TRAIN).history_
-        first.append(history[0]["train_rmse"])
-        last.append(np.mean([event["train_rmse"] for event in history[20:]]))
-    spread = TRAIN.rating.std()
-    assert first[0] > spread - 0.35 * (spread - last[0])
-    assert first[1] < spread - 0.6 * (spread - last[1])
-    assert last[1] == pytest.approx(last[0], rel=0.02)
-
-
 def _chain_statistics(sgd_epochs, pairs):
     """Mean, and logarithm of the variance, of each chain's predictions; tau and precisions."""
     sampler = Gibbs(epochs=90, burn_in=30, n_chains=6, n_stripes=1, sgd_epochs=sgd_epochs)

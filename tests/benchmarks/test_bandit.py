@@ -129,25 +129,6 @@ def test_the_command_prints_a_table_and_writes(worlds, tmp_path, capsys):
     assert min(map(len, drawn)) > 10_000
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_further_seeds_and_the_control(worlds, tmp_path, capsys, monkeypatch):
-    from benchmarks.ranking import bandit
-    from benchmarks.ranking.bandit_report import read
-
-    asked = [("cold", range(4), list(bandit.CONTROLS)), ("goods", range(3, 4), ["mean"])]
-    monkeypatch.setattr(bandit, "MORE", asked)
-    assert bandit.main(["--more", "--visits", "2000", "--csv", str(tmp_path / "a.csv")]) == 0
-    assert "| fitted thompson |" in capsys.readouterr().out.split("± s.e.")[1]
-    rows = read(tmp_path / "a.csv")
-    assert [row["seed"] for row in rows if row["policy"] == "mean"] == [3]
-    sold = {(row["policy"], row["seed"]): row["curve"][-1] for row in rows}
-    for row in rows:
-        if row["policy"] in bandit.CONTROLS:
-            base = row["policy"].replace("thompson", "mean"), row["seed"]
-            more = 100 * (row["curve"][-1] / sold[base] - 1)
-            assert row["gain"][0] == pytest.approx(more, abs=0.1)
-
-
 def test_the_control_learns():
     from benchmarks.ranking.bandit_shop import Shop, ShopWorld, control, fitted
 
@@ -170,38 +151,6 @@ def test_gains_of_nothing_are_nothing(worlds):
     more, half = gains(best, one, shop)
     assert 0 < half < more
     assert more == pytest.approx(100 * (best.sum() / one.sum() - 1))
-
-
-def test_verdicts_say_who_earns_more(worlds):
-    from benchmarks.ranking.bandit_report import verdicts
-
-    gains = {"random": (), "mean": (0, 0), "thompson": (12, 8), "ucb": (12, 11), "oracle": (90, 90)}
-    rows = [
-        {"world": "goods", "policy": name, "seed": seed, "gain": (gain, 1)}
-        for name, found in gains.items()
-        for seed, gain in enumerate(found)
-    ] + [{"world": "goods", "policy": "random", "seed": 0}]
-    assert verdicts(rows) == [
-        "goods (goods that come and go): thompson earns 10.0% more than mean, at least 10% more on "
-        "1 of 2 seeds; on every seed so much more: ucb"
-    ]
-    rows = [row for row in rows if row["policy"] != "ucb"]
-    assert verdicts(rows)[0].endswith("none")
-
-
-def test_what_is_not_there_is_said(capsys):
-    from benchmarks.ranking.bandit import main
-
-    for asked, told in (
-        (["--worlds", "Mars"], "there is no world 'Mars'"),
-        (["--policies", "mean,best"], "there is no policy 'best'"),
-        (["--visits", "10"], "--visits is at least 400"),
-        (["--from", "nowhere.csv"], "nowhere.csv cannot be read"),
-        (["--from", __file__], "is not a file of this benchmark"),
-    ):
-        with pytest.raises(SystemExit):
-            main(asked)
-        assert told in capsys.readouterr().err
 
 
 FIGURES = ROOT / "docs" / "figures"

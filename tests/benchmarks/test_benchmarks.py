@@ -184,14 +184,6 @@ def test_sections_beside_peers(small, fake_peers, tmp_path, capsys):
     assert "| LIBMF | 3 |" in printed and "tells nothing about its build" in printed
 
 
-def test_sections_without_peers_say_so(small, capsys):
-    from benchmarks.speed.scale import main
-
-    assert main(["--scale", "0.001", "--repeats", "1", "--only", "gibbs"]) == 0
-    printed = capsys.readouterr().out
-    assert "SMURFF is left out: no environment" in printed and "| SMURFF | - | - |" in printed
-
-
 def test_growth_is_fitted_and_drawn(small, tmp_path, capsys):
     from benchmarks.speed.scale import main
 
@@ -237,20 +229,3 @@ def test_a_child_is_measured_alone():
     assert 150 < done["peak_mb"] < 200
     room = bytearray(400 << 20)  # ours, and no child's
     assert measured([sys.executable, "-c", ""])["peak_mb"] < 100 < len(room)
-
-
-@pytest.mark.parametrize(("options", "said"), [
-    (["--repeats", "0"], "--repeats"),
-    (["--scale", "2"], "--scale"),
-    (["--peers", "no-such-python"], "no-such-python"),
-    (["--only", "yahoo"], "--folder"),
-    (["--only", "sgd", "--figure", "a.png"], "linear"),
-    (["--figure", "a.svg"], ".png"),
-    (["--json", "no-such-folder/a.json"], "no-such-folder"),
-])  # fmt: skip
-def test_bad_input_of_scale_is_one_sentence(options, said, capsys):
-    from benchmarks.speed.scale import main
-
-    assert main(options) == 2
-    printed = capsys.readouterr().err
-    assert said in printed and printed.count("\n") == 1
