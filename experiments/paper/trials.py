@@ -27,6 +27,7 @@ from bayesmf.engines.base import Engine
 from bayesmf.engines.ray.cluster import Cluster
 from bayesmf.engines.registry import make_engine
 from bayesmf.errors import DivergenceError, InputError
+from bayesmf.reading.files import open_regular
 from bayesmf.run.driver import start_run
 from bayesmf.run.prepare import Prepared, prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
@@ -102,8 +103,9 @@ class TrialSpec:
 def stored(spec: TrialSpec, folder: Path) -> dict[str, Any] | None:
     """The record of a trial that was made before; None if there is none, or it is damaged."""
     try:
-        found: Any = json.loads((folder / f"{spec.key}.json").read_bytes())
-    except (OSError, ValueError):
+        with open_regular(folder / f"{spec.key}.json") as file:
+            found: Any = json.loads(file.read())
+    except (OSError, ValueError, RecursionError, InputError):
         return None
     return found if isinstance(found, dict) and found.get("key") == spec.key else None
 

@@ -1,6 +1,7 @@
 """The paper's experiments: settings as printed, runs kept, numbers traced, verdicts judged."""
 
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -485,7 +486,7 @@ def test_a_run_keeps_to_its_budget(tmp_path):
     assert again.status == 0 and again.err == ""
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"key": "another"}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"key": "another"}', "[" * 10**5])
 def test_a_damaged_trial_is_made_again(tmp_path, text):
     dataset = load_dataset(DataSource("synthetic", "ml-100k", 0.05), tmp_path)
     one = spec(ExperimentSettings(dataset.source, tmp_path), dataset, "SGLD", 2)
@@ -493,6 +494,9 @@ def test_a_damaged_trial_is_made_again(tmp_path, text):
     path.write_text(json.dumps({"key": one.key}))
     assert trials.stored(one, tmp_path) == {"key": one.key}
     path.write_text(text)
+    assert trials.stored(one, tmp_path) is None
+    path.unlink()
+    os.mkfifo(path)  # must not be waited for
     assert trials.stored(one, tmp_path) is None
 
 
