@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bayesmf.plots.style import GREY, drawing, save
-from experiments.paper.tables import Record, Span, n_chains
+from experiments.paper.tables import Record, Row, n_chains
 from experiments.paper.trials import by_draws, shown
 
 # Okabe and Ito's colours; dashes and marks distinguish the lines in print without colour.
@@ -155,40 +155,29 @@ def draw_chains(
         return save(figure, path)
 
 
-def draw_dimension(
-    table: Mapping[str, Sequence[tuple[int, Span | None]]], title: str, path: Path
+def draw_by_dimension(
+    rows: Sequence[Row], column: str, what: str, title: str, path: Path, log: bool = False
 ) -> Path:
-    """Figure 6 (a, b): the final RMSE against D."""
+    """Figure 6: a column of a table against D, a line for each algorithm."""
     with drawing(6.8, 4.4) as figure:
-        _against_dimension(figure, table, "RMSE at the end (SGD, DSGD: lowest)", title)
+        axis = figure.subplots()
+        for name in dict.fromkeys(row["algorithm"] for row in rows):
+            known = [(row["D"], row[column]) for row in rows
+                     if row["algorithm"] == name and row[column] is not None]  # fmt: skip
+            if known:
+                d, spans = zip(*known, strict=True)
+                mean = [span.mean for span in spans]
+                errors = [[s.mean - s.low for s in spans], [s.high - s.mean for s in spans]]
+                axis.errorbar(d, mean, yerr=errors, **LOOKS[name], label=name, markersize=6,
+                              capsize=3, linewidth=1.5)  # fmt: skip
+        axis.set_xticks(sorted({row["D"] for row in rows}))
+        axis.set_xlabel("latent features D")
+        axis.set_ylabel(what)
+        axis.set_title(title)
+        axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        if log:
+            _log(axis, "y")
         return save(figure, path)
-
-
-def draw_cost(
-    table: Mapping[str, Sequence[tuple[int, Span | None]]], title: str, path: Path
-) -> Path:
-    """Figure 6 (c): seconds for a draw against D."""
-    with drawing(6.8, 4.4) as figure:
-        axis = _against_dimension(figure, table, "seconds for a draw", title)
-        _log(axis, "y")
-        return save(figure, path)
-
-
-def _against_dimension(figure: Any, table: Mapping[str, Any], what: str, title: str) -> Any:
-    axis = figure.subplots()
-    for name, points in table.items():
-        known = [(d, span.mean, span.mean - span.low, span.high - span.mean)
-                 for d, span in points if span is not None]  # fmt: skip
-        if known:
-            d, mean, below, above = zip(*known, strict=True)
-            axis.errorbar(d, mean, yerr=(below, above), **LOOKS[name], label=name, markersize=6,
-                          capsize=3, linewidth=1.5)  # fmt: skip
-    axis.set_xticks(sorted({d for points in table.values() for d, _ in points}))
-    axis.set_xlabel("latent features D")
-    axis.set_ylabel(what)
-    axis.set_title(title)
-    axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return axis
 
 
 def _curve(axis: Any, group: Group, look: Mapping[str, Any], text: str, place: int) -> None:

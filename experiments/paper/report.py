@@ -109,9 +109,12 @@ def _draw(
                   for columns in (True, False)]  # fmt: skip
         figures.draw_chains(panels, floors, title, clock, out / "chains.png")
     if rows := written.get("dimension"):
-        figures.draw_dimension(_points(rows, "rmse"), title, out / "dimension.png")
+        what = "RMSE at the end (SGD, DSGD: lowest)"
+        figures.draw_by_dimension(rows, "rmse", what, title, out / "dimension.png")
     if rows := written.get("cost"):
-        figures.draw_cost(_points(rows, "seconds_per_draw"), title, out / "cost.png")
+        figures.draw_by_dimension(
+            rows, "seconds_per_draw", "seconds for a draw", title, out / "cost.png", log=True
+        )
 
 
 def _groups(results: Sequence[Results], experiment: str) -> Groups:
@@ -178,13 +181,6 @@ def _floors(datasets: Sequence[Dataset], *names: str) -> dict[str, float]:
 def _biases(datasets: Sequence[Dataset]) -> float:
     """Error of biases alone, the mean over seeds."""
     return sum(one.biases for one in datasets) / len(datasets)
-
-
-def _points(rows: Sequence[Row], column: str) -> dict[str, list[tuple[int, Any]]]:
-    out: dict[str, list[tuple[int, Any]]] = {}
-    for row in rows:
-        out.setdefault(row["algorithm"], []).append((row["D"], row[column]))
-    return out
 
 
 def text(
