@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ from experiments import command
 if TYPE_CHECKING:
     from experiments.paper.datasets import Dataset, DataSource
     from experiments.paper.experiments import ExperimentSettings
+    from experiments.paper.verdicts import Verdict
 
 LATENCY, BANDWIDTH = 0.5, 10.0
 EXPERIMENTS = ("convergence", "chains", "dimension", "cost", "all")
@@ -118,8 +120,8 @@ def run(args: argparse.Namespace) -> None:
     ]
     settings = replace(settings, links=every[0][0].links, burn_in=every[0][0].burn_in)
     with during("judging the claims and drawing the figures"):
-        path = write_all(found, settings, [dataset for _, dataset in every])
-    _print_results(path, found, settings, args)
+        verdicts = write_all(found, settings, [dataset for _, dataset in every])
+    _print_results(verdicts, settings.out / "report.md", args.json)
 
 
 def _settings(args: argparse.Namespace) -> ExperimentSettings:
@@ -189,14 +191,10 @@ def _make_folder(out: Path) -> None:
         raise InputError(f"--out {out} holds other files: give a new folder, or that of a report")
 
 
-def _print_results(
-    path: Path, found: Any, settings: ExperimentSettings, args: argparse.Namespace
-) -> None:
-    from experiments.paper.claims import judge
+def _print_results(verdicts: Sequence[Verdict], path: Path, as_json: bool) -> None:
     from experiments.paper.verdicts import tally
 
-    verdicts = judge(settings.source.model, found)
-    if args.json:
+    if as_json:
         rows = [
             {"claim": v.claim, "verdict": v.verdict,
              **{name: list(span.values) for name, span in v.figures.items()}}

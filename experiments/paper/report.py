@@ -58,8 +58,8 @@ class Results:
 
 def write_all(
     results: Sequence[Results], settings: ExperimentSettings, datasets: Sequence[Dataset]
-) -> Path:
-    """Write tables, figures and report; returns the path of the report."""
+) -> list[Verdict]:
+    """Write tables, figures and report.md; returns the verdicts."""
     verdicts = claims.judge(settings.source.model, results)
     groups = {name: _groups(results, name) for name in EXPERIMENTS}
     written: dict[str, list[Row]] = {
@@ -85,10 +85,9 @@ def write_all(
     for name, rows in written.items():
         tables.write_csv(settings.out / f"{name}.csv", rows)
     _draw(groups, written, settings, datasets)
-    path = settings.out / "report.md"
     parts = text(results, settings, datasets, groups, written, verdicts)
-    tables.write_text(path, "\n\n".join(parts) + "\n")
-    return path
+    tables.write_text(settings.out / "report.md", "\n\n".join(parts) + "\n")
+    return verdicts
 
 
 def _draw(
