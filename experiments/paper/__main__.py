@@ -53,13 +53,17 @@ def parser() -> options.Parser:
         help="seconds of each trial, by its own clock; with Yahoo's settings twice as many for 60 "
         "factors, three times for 100 (60)")  # fmt: skip
     add("--epochs", type=options.positive, metavar="E",
-        help="largest number of epochs of a chain (what the budget allows)")  # fmt: skip
+        help="largest number of epochs of a chain (what the budget allows; with --settings default "
+        "40)")  # fmt: skip
     add("--workers", type=options.whole(1), default=9, metavar="S",
         help="workers of the distributed algorithms, a square number (9)")  # fmt: skip
+    add("--settings", choices=("paper", "default"), default="paper",
+        help="paper: as printed; default: the library's own with the paper's splits and numbers "
+        "of chains (paper)")  # fmt: skip
     add("--burn-in", type=options.positive, metavar="RMSE",
-        help="mean RMSE of all chains that ends burn-in")  # fmt: skip
+        help="mean RMSE of all chains that ends burn-in, with the paper's settings")  # fmt: skip
     add("--beta-0", type=options.positive, metavar="B",
-        help="beta_0 of SGLD and DSGLD (300 times the part of the "
+        help="beta_0 of SGLD and DSGLD, with the paper's settings (300 times the part of the "
         "items)")  # fmt: skip
     add("--dimensions", type=options.whole(1), nargs="+", default=[30, 60, 100], metavar="D",
         help="factors: dimension and cost use all, others the first (30 60 100)")  # fmt: skip
@@ -132,6 +136,9 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
 
     scale = args.scale or (0.01 if args.data.startswith("synthetic:") else 1.0)
     grid_and_chains("DSGLD-S", args.workers)  # refuses a number that is not a square
+    for name, value in (("--burn-in", args.burn_in), ("--beta-0", args.beta_0)):
+        if value is not None and args.settings == "default":
+            raise InputError(f"{name} does nothing with --settings default")
     jobs = args.jobs or cores()
     if args.ray_address is not None:
         jobs = 1  # one cluster, one clock
@@ -145,7 +152,8 @@ def _settings(args: argparse.Namespace) -> ExperimentSettings:
         out=as_path(args.out),
         # Floats always: a run's name is a hash of them, and 60 is the same as 60.0.
         budget=float(args.budget),
-        epochs=float(args.epochs or EPOCHS),
+        settings=args.settings,
+        epochs=float(args.epochs or EPOCHS[args.settings]),
         workers=args.workers,
         links=Links(latency * 1e-3, bandwidth * 1.25e8, args.ray_address),
         seeds=tuple(dict.fromkeys(args.seeds)),

@@ -48,7 +48,8 @@ class ExperimentSettings:
     source: DataSource
     out: Path
     budget: float = 60.0
-    epochs: float = EPOCHS
+    settings: str = "paper"
+    epochs: float = EPOCHS["paper"]
     workers: int = 9
     links: Links = field(default_factory=Links)
     seeds: Sequence[int] = (0,)
@@ -96,6 +97,7 @@ def spec(
         share=dataset.share,
         # The precisions of fewer rows have a rate in proportion.
         beta_0=settings.beta_0 or BETA_0_SGLD * dataset.item_share,
+        settings=settings.settings,
         epochs=epochs or settings.epochs,
         burn_in=None if until is None else f"mean-rmse:{until:.6g}",
     )
@@ -155,14 +157,15 @@ def with_burn_in(
     jobs = [
         Job(spec(settings, dataset, "DSGD"), settings, dataset)
         for settings, dataset in every
-        if settings.burn_in is None
+        if settings.settings == "paper"
+        and settings.burn_in is None
         and not (settings.source.of_paper and settings.source.scale == 1)
     ]
     records = perform_all(jobs, "DSGD, which sets the end of burn-in")
     ends = {job.settings.seed: _end(job.dataset, records[job.spec.key]) for job in jobs}
     out = []
     for settings, dataset in every:
-        if settings.burn_in is None:
+        if settings.settings == "paper" and settings.burn_in is None:
             until = ends.get(settings.seed, BURN_IN[settings.source.model])
             settings = replace(settings, burn_in=until)
         out.append((settings, dataset))

@@ -1,6 +1,11 @@
-"""The algorithms of the paper with the settings of Section 4.2 and Appendix A.
+"""The algorithms of the paper, with its settings or with the library's.
 
-Mini-batches are in proportion to the data. `bayesmf` is the library with nothing set.
+| | |
+|---|---|
+| `paper` | Section 4.2 and Appendix A, mini-batches in proportion to the data |
+| `default` | what the library does where only the split and the number of chains are set |
+
+The algorithm `bayesmf` is the library with nothing set.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ OPTIMISERS = ("SGD", "DSGD")
 MCMC = ("SGLD", "DSGLD-S", "DSGLD-C")
 GIBBS_CORES = 12  # of the one machine that Gibbs had
 # Of each chain at most: as printed all algorithms have the same time, which ends them.
-EPOCHS = 10_000.0
+EPOCHS = {"paper": 10_000.0, "default": 40.0}
 # Times as much time for more factors (Figure 6): 100,000 to 300,000 s.
 TIMES = {"yahoo": {60: 2.0, 100: 3.0}}
 
@@ -88,13 +93,14 @@ def make_plan(
     shape: DataShape,
     share: float,
     beta_0: float = BETA_0_SGLD,
-    epochs: float = EPOCHS,
+    settings: str = "paper",
+    epochs: float = EPOCHS["paper"],
     burn_in: float | str | None = None,
 ) -> TrialPlan:
-    """The plan of an algorithm.
+    """The plan of an algorithm with the settings of a name.
 
     `shape` are the ratings that the run is trained on, `share` their part of the paper's data;
-    `beta_0` is that of SGLD and DSGLD.
+    `beta_0` is that of SGLD and DSGLD as printed.
     """
     if algorithm == "bayesmf":
         return TrialPlan(algorithm, GIBBS_CORES, n_factors, None, "auto", None, 1.0, True, True)
@@ -109,9 +115,20 @@ def make_plan(
             base, workers=GIBBS_CORES, prior="wishart", shared_memory=True,
             sampler=settings_dict(gibbs),
         )  # fmt: skip
+    if settings == "default":
+        own_rule = _default(algorithm, workers, epochs)
+        return replace(base, tau=None, standardize=True, sampler=settings_dict(own_rule))
     rule = _printed(algorithm, workers, model, share, shape, epochs, burn_in)
     own = 1.0 if isinstance(rule, SGD) else beta_0
     return replace(base, beta_0=own, sampler=settings_dict(rule))
+
+
+def _default(algorithm: str, workers: int, epochs: float) -> SGD | SGLD:
+    grid, chains = grid_and_chains(algorithm, workers)
+    if algorithm in OPTIMISERS:
+        return SGD(grid=grid, epochs=epochs)
+    rule = SGLD(grid=grid, n_chains=chains, epochs=epochs)
+    return replace(rule, group_size=1) if algorithm == SINGLE else rule
 
 
 def _printed(

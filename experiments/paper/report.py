@@ -153,6 +153,7 @@ def settings_rows(
         "training ratings": sum(len(dataset.parts[name][0]) for name in ("train", "validation")),
         "test ratings": len(dataset.parts["test"][0]),
         **{f"lowest error ({name})": value for name, value in _floors(datasets).items()},
+        "settings": settings.settings,
         "workers": settings.workers,
         "budget in seconds": settings.budget,
         "most passes": settings.epochs,
@@ -414,7 +415,7 @@ def _method(
     timed = {record["key"] for one in results for record in one.cost}  # they need no end
     samplers = [r for r in records if "LD" in r["plan"]["algorithm"] and r["key"] not in timed]
     ways = [r["burn_in"] for r in samplers if r.get("burn_in")]
-    rules = sorted({str(way["rule"]) for way in ways})
+    rules = sorted({str(way["rule"]) for way in ways} - {"none"})
     by = {name: sum(way["by"] == name for way in ways) for name in ("rmse", "epochs", "never")}
     ended = ", ".join(f"{n} by `{name}`" for name, n in by.items() if n)
     names = ", ".join(f"`{rule}`" for rule in rules)
@@ -423,10 +424,15 @@ def _method(
     burn_in = f" Burn-in of SGLD and DSGLD ends by {names} (trials: {ended})." if rules else ""
     if any(rule.startswith("mean-rmse") for rule in rules):
         burn_in += " These are errors on the test ratings, as in the paper."
+    how = {
+        "paper": "Steps, tau, hyper-priors, mini-batches (in proportion to the data), rounds and "
+        "thinning are the paper's (Section 4.2, Appendix A).",
+        "default": "Splits and numbers of chains are the paper's, all other settings the library's "
+        "defaults.",
+    }[settings.settings]
     return _section(
         "How it was done",
-        "Steps, tau, hyper-priors, mini-batches (in proportion to the data), rounds and thinning "
-        f"are the paper's (Section 4.2, Appendix A).{burn_in} Gibbs is the paper's, with full "
+        f"{how}{burn_in} Gibbs is the paper's, with full "
         f"covariances, on {GIBBS_CORES} cores of one machine; `bayesmf` is the library with its "
         "default settings. Each run ends after "
         f"{settings.budget:g} s of its own clock{longer}, or after the given number of passes. The "

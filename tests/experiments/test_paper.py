@@ -15,7 +15,7 @@ from bayesmf.run.driver import start_run
 from bayesmf.run.prepare import prepare, prepare_validation
 from bayesmf.run.settings import FitSettings
 from bayesmf.samplers.base import DataShape
-from bayesmf.samplers.registry import sampler_from
+from bayesmf.samplers.registry import sampler_from, settings_dict
 from bayesmf.samplers.schedules import Thinning, burn_in_rule
 from cli_tools import command
 from experiments.paper import (
@@ -193,6 +193,15 @@ def test_parts_of_the_data_keep_their_proportions():
     assert plan.sampler["batch_size"] == 560 and plan.beta_0 == 300
     assert STEPS["netflix"]["DSGLD-S"] == (3e-6, 500)
     assert STEPS["yahoo"]["DSGD"] == (3e-7, 100)
+
+
+def test_default_settings_are_the_librarys():
+    shape, share = HEADERS["netflix"][0], 1.0
+    plan = make_plan(
+        "DSGLD-S", 4, 5, model="netflix", shape=shape, share=share, settings="default", epochs=40
+    )
+    assert plan.sampler == settings_dict(SGLD(grid=(2, 2), n_chains=2, epochs=40))
+    assert (plan.tau, plan.beta_0, plan.standardize) == (None, 1.0, True)
 
 
 def test_gibbs_is_the_papers_baseline():
@@ -462,6 +471,7 @@ def test_splits_of_workers():
         (["all", "--scale", "2"], "at most 1"),
         (["convergence", "--data", "missing/folder"], "no file or folder missing"),
         (["all", "--seeds", "-1"], "-1"),
+        (["all", "--burn-in", "0.9", "--settings", "default"], "--burn-in does nothing"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, given, sentence):
