@@ -19,6 +19,7 @@ from experiments.paper.tables import DISTRIBUTED, PRINTED_DSGLD, Record, n_chain
 from experiments.paper.trials import (
     CONVERGED,
     best_rmse,
+    burn_in_end,
     by_draws,
     converged,
     reached,
@@ -119,16 +120,12 @@ def _state_at(record: Record, seconds: float) -> float | None:
     return float(np.interp(seconds, times, errors))
 
 
-def _burnt(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
+def _burn_in_ends(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
     """Seconds and RMSE of the last state before averages are shown, by algorithm and workers."""
-    out = {}
-    for one in records:
-        for before, after in pairwise(shown(one["trace"])):
-            if before[2] and not after[2]:
-                out[_key(one)] = before[:2]
-    if not out:
+    ends = {_key(one): end for one in records if (end := burn_in_end(one["trace"]))}
+    if not ends:
         raise NotTestedError("no burn-in that ended")
-    return out
+    return ends
 
 
 def _times(records: Sequence[Record], goal: float) -> Figures:
@@ -136,7 +133,7 @@ def _times(records: Sequence[Record], goal: float) -> Figures:
     return {_key(one): time_to(one["trace"], goal) for one in records}
 
 
-def _said(figures: Figures, form: str, unit: str = "") -> str:
+def _listed(figures: Figures, form: str, unit: str = "") -> str:
     """Names and values of figures, for a sentence."""
     return ", ".join(f"{name} {{{name}:{form}}}{unit}" for name in figures)
 
@@ -224,9 +221,9 @@ def level_with_gibbs(model: str, found: Results) -> Finding:
 def rates_of_burn_in(model: str, found: Results) -> Finding:
     """Seconds of all but Gibbs to the error that ends burn-in: similar, on Yahoo two are ahead."""
     runs = _runs(found.convergence, "SGD", "DSGD", *MCMC)
-    goal = max(rmse for _, rmse in _burnt(runs).values())
+    goal = max(rmse for _, rmse in _burn_in_ends(runs).values())
     times = _times(runs, goal)
-    because = f"to {{rmse:.4f}}: {_said(times, '.3g', ' s')}"
+    because = f"to {{rmse:.4f}}: {_listed(times, '.3g', ' s')}"
     known = {_name(r): float("inf") if (t := times[_key(r)]) is None else t for r in runs}
     ahead = [known.pop(name) for name in ("DSGD", "DSGLD-S") if model == "yahoo" and name in known]
     if model == "yahoo":
@@ -252,7 +249,7 @@ def spread_of_chains(model: str, found: Results) -> Finding:
     if not spreads:
         raise NotTestedError("no errors of several chains during burn-in")
     worst = max(value or 0.0 for value in spreads.values())
-    because = f"standard deviation over RMSE: {_said(spreads, '.2%')}"
+    because = f"standard deviation over RMSE: {_listed(spreads, '.2%')}"
     return of_size(-worst, -SPREAD, -LARGE_SPREAD), because, spreads
 
 
@@ -261,7 +258,7 @@ def fall_after_burn_in(model: str, found: Results) -> Finding:
     falls: dict[str, float] = {}
     states: Figures = {}
     runs = _runs(found.convergence, *MCMC)
-    ends = _burnt(runs)
+    ends = _burn_in_ends(runs)
     for one in runs:
         if _key(one) in ends:
             seconds, rmse = ends[_key(one)]
@@ -273,7 +270,7 @@ def fall_after_burn_in(model: str, found: Results) -> Finding:
         raise NotTestedError("DSGLD-S or DSGLD-C has no errors after the end of burn-in")
     steep = [falls[n] > max(STEEP * (states[f"{n} state"] or 0.0), 0.0) for n in DISTRIBUTED]
     rivals = [fall for name, fall in falls.items() if name == "SGLD" or model == "netflix"]
-    because = f"averages fall by {_said({**falls}, '.2%')}; a chain by {_said(states, '.2%')}"
+    because = f"averages fall by {_listed({**falls}, '.2%')}; a chain by {_listed(states, '.2%')}"
     largest = falls["DSGLD-C"] >= max(rivals, default=0.0)
     return of_all(*steep, largest), because, {**falls, **states}
 
@@ -283,7 +280,7 @@ def overfit(model: str, found: Results) -> Finding:
     runs = _runs(found.convergence, "SGD", "DSGD", *MCMC)
     rises = {_name(one): _end(one) / (best_rmse(one["trace"]) or 1.0) - 1 for one in runs}
     risen = HOLDS if rises["DSGD"] >= CONVERGED - 1 else NOT
-    return risen, f"above the lowest error: {_said({**rises}, '.2%')}", {**rises}
+    return risen, f"above the lowest error: {_listed({**rises}, '.2%')}", {**rises}
 
 
 def many_chains(model: str, found: Results) -> Finding:
@@ -324,10 +321,10 @@ def together(experiment: str, names: Sequence[str], model: str, found: Results) 
 def quickest_burn_in(model: str, found: Results) -> Finding:
     """Seconds of one chain and of more to the highest error that ends a burn-in."""
     runs = _runs(found.chains, "DSGLD-C", least=2)
-    goal = max(rmse for _, rmse in _burnt(runs).values())
+    goal = max(rmse for _, rmse in _burn_in_ends(runs).values())
     times = _times(runs, goal)
     one, *others = (float("inf") if seconds is None else seconds for seconds in times.values())
-    because = f"to {{rmse:.4f}}, by chains: {_said(times, '.3g', ' s')}"
+    because = f"to {{rmse:.4f}}, by chains: {_listed(times, '.3g', ' s')}"
     return of_all(*(one <= other for other in others)), because, {"rmse": goal, **times}
 
 
@@ -338,7 +335,9 @@ def more(name: str, model: str, found: Results) -> Finding:
     times = _times(runs, goal)
     known = [float("inf") if seconds is None else seconds for seconds in times.values()]
     steadily = all(b <= a for a, b in pairwise(known)) and known[-1] < known[0]
-    because = f"to {{rmse:.4f}}, as the first ends: {_said(times, '.3g', ' s')}; the last ends at "
+    because = (
+        f"to {{rmse:.4f}}, as the first ends: {_listed(times, '.3g', ' s')}; the last ends at "
+    )
     figures = {"rmse": goal, "last": last, **times}
     return of_all(steadily, last < _end(runs[0])), because + "{last:.4f}", figures
 
@@ -349,7 +348,9 @@ def _against(better: Record, other: Record) -> Finding:
     goal = CONVERGED * max(ends.values())
     times = _times((better, other), goal)
     own, its = (seconds or 0.0 for seconds in times.values())
-    because = f"at the end {_said({**ends}, '.4f')}; to {{rmse:.4f}} {_said(times, '.3g', ' s')}"
+    because = (
+        f"at the end {_listed({**ends}, '.4f')}; to {{rmse:.4f}} {_listed(times, '.3g', ' s')}"
+    )
     return (
         of_all(CONVERGED * _end(better) <= _end(other), own < its),
         because,

@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesmf.plots.style import GREY, drawing, save
 from experiments.paper.tables import Record, Row, n_chains
-from experiments.paper.trials import by_draws, shown
+from experiments.paper.trials import burn_in_end, by_draws, shown
 
 # Okabe and Ito's colours; dashes and marks distinguish the lines in print without colour.
 LOOKS: dict[str, dict[str, Any]] = {
@@ -65,16 +65,13 @@ def band(curves: Sequence[Sequence[tuple[float, float]]], log: bool = True) -> C
     return times, values.mean(0), values.min(0), values.max(0)
 
 
-def burn_in_end(group: Group) -> tuple[float, float] | None:
+def mean_burn_in_end(group: Group) -> tuple[float, float] | None:
     """Mean seconds and RMSE of the last point before averages, where all seeds have one."""
-    ends = []
-    for record in group:
-        curve = shown(record["trace"])
-        first = next((k for k, point in enumerate(curve) if not point[2]), 0)
-        ends += [curve[first - 1][:2]] if first else []
-    if not ends or len(ends) < len(group):
+    ends = [end for one in group if (end := burn_in_end(one["trace"]))]
+    if len(ends) < len(group):
         return None
-    return float(np.mean([t for t, _ in ends])), float(np.mean([r for _, r in ends]))
+    seconds, rmse = np.mean(ends, axis=0)
+    return float(seconds), float(rmse)
 
 
 def draw_convergence(
@@ -183,7 +180,7 @@ def draw_by_dimension(
 def _curve(axis: Any, group: Group, look: Mapping[str, Any], text: str, place: int) -> None:
     """A curve, and a mark where burn-in ends: from there on draws are averaged."""
     _line(axis, band([[p[:2] for p in shown(one["trace"])] for one in group]), look, text, place)
-    if (end := burn_in_end(group)) is not None:
+    if (end := mean_burn_in_end(group)) is not None:
         axis.plot(*end, look["marker"], color=look["color"], mfc="white", markersize=8, zorder=3)
 
 
@@ -211,7 +208,7 @@ def _zoom(axes: Sequence[Any], groups: Sequence[Group], floors: Mapping[str, flo
     """Limits from the lowest error, or a bound that is near, to that at the end of burn-in."""
     curves = [curve for group in groups for one in group if (curve := shown(one["trace"]))]
     ends = [curve[-1][1] for curve in curves]
-    marks = [end[1] for group in groups if (end := burn_in_end(group)) is not None]
+    marks = [end[1] for group in groups if (end := mean_burn_in_end(group)) is not None]
     room = max(max(ends) - min(ends), 0.02 * min(ends))
     lowest = min([min(ends), *(x for x in floors.values() if x > min(ends) - room)])
     top = max([max(ends) + 0.5 * room, *(mark + 0.3 * room for mark in marks)])

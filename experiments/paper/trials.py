@@ -288,6 +288,14 @@ def shown(trace: Trace, estimator: str = "printed") -> Curve:
     return out
 
 
+def burn_in_end(trace: Trace) -> tuple[float, float] | None:
+    """Seconds and RMSE of the last state before averages are shown, if there are both."""
+    for before, after in pairwise(shown(trace)):
+        if before[2] and not after[2]:
+            return before[:2]
+    return None
+
+
 def by_draws(trace: Trace, thinned: bool = False) -> list[tuple[int, float]]:
     """(draws of all chains, RMSE of their average as printed), or those of the thinned chains."""
     names = ("thinned", "thinned_all") if thinned else ("draws_all", "rmse_all")
