@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from bayesmf.errors import BayesMFError, InputError
 from bayesmf.process import Line, clock_text
+from bayesmf.wording import count
 from experiments.paper.datasets import Dataset, DataSource, load_dataset
 from experiments.paper.presets import (
     ALGORITHMS,
@@ -203,6 +204,7 @@ def perform_all(jobs: Iterable[Job], name: str = "runs") -> dict[str, Record]:
     total, known, done, begin = sum(map(_effort, left)), len(out), 0.0, time.monotonic()
     pieces: tuple[str, ...] = ()
     with Line() as line:
+        line.say(f"{name}: 0 of {count(len(left), 'trial')}")  # until one ends, where jobs are 1
         for made in _made(left):
             spent = time.monotonic() - begin
             for job, record in made:
