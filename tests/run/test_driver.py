@@ -147,7 +147,8 @@ class Planned(WatchedPairs):
         return np.full(2, errors[min(k, len(errors)) - 1], np.float32)
 
 
-PLANNED = [0.7, 0.6, 0.5, 0.5], [2.0, 1.5, 1.3, 1.0]  # means 1.35, 1.05, 0.9, 0.75
+# Means of the first two chains: 1.35, 1.05, 0.9, 0.75, of all three 1.1, 0.9, 0.8, 0.7.
+PLANNED = [0.7, 0.6, 0.5, 0.5], [2.0, 1.5, 1.3, 1.0], [0.6, 0.6, 0.6, 0.6]
 
 
 def _planned():
@@ -156,13 +157,13 @@ def _planned():
     return Validation(pairs, np.zeros(2, np.float32))
 
 
-def _planned_run(burn_in, callbacks=(), engine=None, **more):
+def _planned_run(burn_in, callbacks=(), engine=None, n_chains=2, **more):
     """Epochs in burn-in of each chain with the errors `PLANNED`, and the report."""
     history = History()
-    settings = _settings(Gibbs(n_chains=2, epochs=7, burn_in=burn_in), **more)
+    settings = _settings(Gibbs(n_chains=n_chains, epochs=7, burn_in=burn_in), **more)
     report = run(DATA, settings, engine or Serial(), _planned(), [history, *callbacks])
     burning = [e["chain"] for e in history.events if e["burning"]]
-    return [burning.count(chain) for chain in (0, 1)], report
+    return [burning.count(chain) for chain in range(n_chains)], report
 
 
 @pytest.mark.parametrize(("limit", "epochs"), [(1.4, 1), (1.1, 2), (0.91, 3), (0.8, 4)])
@@ -174,6 +175,8 @@ def test_the_mean_of_chains_ends_burn_in(limit, epochs):
         assert np.bincount(report.draws.chain).tolist() == [7 - epochs] * 2
     alone, _ = _planned_run("rmse:1.4")
     assert alone == [1, 3]
+    three, _ = _planned_run("mean-rmse:0.95", n_chains=3)
+    assert three == [2, 2, 2]  # by their median it would be one
 
 
 @pytest.mark.parametrize(("rule", "draws"), [("mean-rmse:0.91", [5, 5]), ("rmse:1.4", [7, 5])])
