@@ -228,7 +228,7 @@ FRAME = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [1.0, 2.0]})
         (lambda m: BayesianMF(FRAME).fit(FRAME), "n_factors must be .*, not a DataFrame"),
         (lambda m: BayesianMF(alpha_0=3.0).fit(FRAME), 'alpha_0 does nothing .* prior="gamma"'),
         (lambda m: BayesianMF(prior="gamma", W_0=2).fit(FRAME), 'W_0 does .* prior="wishart"'),
-        (lambda m: BayesianMF(4, nu_0=4).fit(FRAME), "must be above 4, the number of columns less one"),
+        (lambda m: BayesianMF(4, nu_0=4).fit(FRAME), "above 4, the number of columns less one"),
         (lambda m: BayesianMF(kappa_0=0).fit(FRAME), "kappa_0 must be a positive number, not 0"),
         (lambda m: BayesianMF(mu_0="a").fit(FRAME), "mu_0 must be a number, not 'a'"),
         (
