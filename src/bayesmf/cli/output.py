@@ -78,8 +78,8 @@ def continued(command: str, width: int) -> list[str]:
 
 
 def print_text(text: str) -> None:
-    """Print sentences, wrapped."""
-    print("\n".join(wrapped(text, room())))
+    """Print sentences, wrapped; at once, as what follows may last."""
+    print("\n".join(wrapped(text, room())), flush=True)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
