@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+# Programs that tests start are to buffer their output as those of users do.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # Long ones first, so that processes end at the same time: `make test` gives whole files to
 # processes, in this order. Files that are not named here are short, and fill what is left at the
 # end. The first three have few kernels in common to compile; what starts programs of its own, Ray's

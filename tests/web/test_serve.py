@@ -42,8 +42,7 @@ def serving(folder, *options, **environment):
     command = [sys.executable, "-m", "bayesmf", "serve", str(folder), "--port", "0", *options]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # Else Python writes each line at once, whatever we do.
-        env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | environment,
+        env=os.environ | environment,
     )  # fmt: skip
     try:
         line = process.stdout.readline()

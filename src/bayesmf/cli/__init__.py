@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from bayesmf import __version__
 from bayesmf.checks import did_you_mean
@@ -54,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug and not isinstance(error, BrokenPipeError):
             print_traceback(error)
         return _ended_by(error, args)
+    finally:
+        _drop_unwritten(sys.stderr)
     return 0
 
 
@@ -64,7 +67,7 @@ def _ended_by(error: BaseException, args: list[str]) -> int:
     if isinstance(error, BayesMFError):
         return _fail(str(error), 2 if isinstance(error, InputError) else 1)
     if isinstance(error, BrokenPipeError):
-        _drop_output()
+        _drop_unwritten(sys.stdout)
         return BROKEN_PIPE
     if isinstance(error, KeyboardInterrupt):
         signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
@@ -78,7 +81,7 @@ def _ended_by(error: BaseException, args: list[str]) -> int:
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return _fail("there is not enough memory: use fewer factors, draws or ratings", 1)
     if isinstance(error, OSError):
-        _drop_output()
+        _drop_unwritten(sys.stdout)
         about = f"{error.filename}: " if error.filename else ""
         return _fail(f"{about}{error.strerror or error}", 1)
     return _fail(
@@ -101,12 +104,12 @@ def _fail(sentence: str, status: int) -> int:
     return status
 
 
-def _drop_output() -> None:
-    """Discard what stdout did not take: the interpreter flushes again when it ends."""
+def _drop_unwritten(stream: TextIO) -> None:
+    """Discard what a stream did not take: the interpreter flushes again when it ends."""
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _dispatch(args: list[str]) -> None:
