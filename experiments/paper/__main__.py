@@ -195,7 +195,7 @@ def _make_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         inside = {one.name for one in out.iterdir()}
     known = any((out / "data").glob("*study-*")) or inside >= {"report.md", "runs"}
-    if not known and inside - {"data"} | {one.name for one in (out / "data").glob("*")}:
+    if not known and (inside - {"data"} or any((out / "data").glob("*"))):
         raise InputError(f"--out {out} holds other files: give a new folder, or that of a report")
 
 

@@ -89,7 +89,6 @@ class TrialSpec:
     links: Links
     seconds: float
     seed: int
-    validating: bool = False  # always; in the names of stored trials
     epochs: float | None = None  # of `auto`, where no more are wanted
     exact: bool = False  # also the estimator with users integrated out
 
